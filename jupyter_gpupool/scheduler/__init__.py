@@ -1,0 +1,1 @@
+"""Who gets what next: pure functions over a snapshot; no clock, no I/O."""

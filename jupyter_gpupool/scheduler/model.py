@@ -1,0 +1,284 @@
+"""The values the scheduler reads and writes.
+
+Owns: the plain, immutable description of a pool at one moment (`Snapshot`) and of what
+should happen next (`Plan`). Never: a clock, a file, a socket, a database, pydantic.
+
+Units are integers throughout: MiB, milli-GPU, milli-CPU, whole seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, Mapping
+
+Seconds = int
+Mib = int
+Kind = Literal["session", "job"]
+
+
+class Reason(str, Enum):
+    """Why something waits: the first that holds, in this order."""
+
+    HELD = "Held"
+    INVALID = "Invalid"
+    NO_SUCH_GPU = "NoSuchGpu"
+    EXCEEDS_LIMIT = "ExceedsLimit"
+    DEPENDENCY = "Dependency"
+    OUTSIDE_WINDOW = "OutsideWindow"
+    USER_LIMIT = "UserLimit"
+    ARRAY_LIMIT = "ArrayLimit"
+    BACK_OFF = "BackOff"
+    UNAVAILABLE = "Unavailable"
+    GROUP_QUOTA = "GroupQuota"
+    BUDGET = "Budget"
+    RECLAIMING = "Reclaiming"
+    PRIORITY = "Priority"
+    RESOURCES = "Resources"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical (or simulated) card."""
+
+    uuid: str
+    node: str
+    index: int
+    model: str
+    memory_mib: Mib
+    partition: str
+    link_group: str = ""
+    available: bool = True
+    unavailable_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host with the CPUs and memory that go with its cards."""
+
+    name: str
+    cpus_milli: int
+    memory_mib: Mib
+    available: bool = True
+    unavailable_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A named set of GPUs with a purpose."""
+
+    name: str
+    kinds: frozenset[Kind]
+    cpu_overcommit_milli: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a group is owed, may reach and may lend; `None` = not named (see DESIGN of the quota tree).
+
+    Keys of the mappings: ``gpu_milli``, ``gpu_milli.<type>``, ``cpus_milli``, ``memory_mib``.
+    """
+
+    quota: Mapping[str, int]
+    limit: Mapping[str, int] | None = None
+    lend: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """What one user of a group may hold at once; `None` = no limit."""
+
+    gpu_milli: int | None = None
+    sessions: int | None = None
+    session_time: Seconds | None = None
+    running_jobs: int | None = None
+    queued_jobs: int | None = None
+    job_time: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A node of the quota tree; `parent` "pool" is the implicit root."""
+
+    name: str
+    parent: str
+    quota: Quota
+    weight: int = 1
+    user: UserLimits = UserLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A priority with its price and its restrictions."""
+
+    name: str
+    value: int
+    charge_milli: int = 1000
+    groups: frozenset[str] | None = None
+    running_jobs: int | None = None
+    preempts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one piece of work asks for.
+
+    Exactly one of: `gpus` whole cards; `gpu_mib` of one card; neither (CPU only).
+    `share` = (m, n) remembers a policy slice m/n of a card, charged 1000*m//n.
+    """
+
+    gpus: int = 0
+    gpu_mib: Mib = 0
+    share: tuple[int, int] | None = None
+    gpu_types: tuple[str, ...] = ()
+    gpu_compute: int | None = None
+    cpus_milli: int = 1000
+    memory_mib: Mib = 0
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job or session that waits."""
+
+    id: int
+    kind: Kind
+    user: str
+    group: str
+    priority: str
+    submitted: Seconds
+    limit: Seconds
+    request: Request
+    resumable: bool = False
+    held: str = ""
+    invalid: str = ""
+    not_before: Seconds = 0
+    window: str | None = None
+    age: Seconds = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """MiB of one card."""
+
+    uuid: str
+    mib: Mib
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one piece of work goes: cards, and the node(s) they are in."""
+
+    nodes: tuple[str, ...]
+    gpus: tuple[GpuShare, ...]
+    gpu_milli: int
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A grant that occupies resources until `end` (its hard end) or until it is free."""
+
+    id: int
+    work: int
+    kind: Kind
+    user: str
+    group: str
+    priority: str
+    request: Request
+    placement: Placement
+    start: Seconds
+    end: Seconds
+    whole: bool
+    resumable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A reserved expected start: it moves later only for a named cause."""
+
+    work: int
+    start: Seconds
+    placement: Placement
+    made: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Decayed usage in nano-GPU, as of the snapshot's `now`."""
+
+    by_group: Mapping[str, int] = field(default_factory=dict)
+    by_user: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (group, user)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Numbers of the policy that the scheduler needs."""
+
+    promises: int = 100
+    promises_per_group: int = 10
+    age_step: Seconds = 7 * 86400
+    slots: int | None = None  # how many jobs the host can run at once (simulated pools)
+    host: str = ""  # the host that `slots` names
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that `plan` may know. `waiting` is sorted by (submitted, id)."""
+
+    nodes: tuple[Node, ...]
+    gpus: tuple[Gpu, ...]
+    partitions: Mapping[str, Partition]
+    groups: Mapping[str, Group]
+    users: Mapping[str, UserLimits]  # per-user overrides of the group's `user`
+    priorities: Mapping[str, PriorityClass]
+    windows: Mapping[str, tuple[tuple[Seconds, Seconds], ...]]  # UTC, sorted, disjoint, from now on
+    waiting: tuple[Work, ...]
+    leases: tuple[Lease, ...]
+    promises: tuple[Promise, ...] = ()
+    usage: Usage = Usage()
+    settings: Settings = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this work now, there."""
+
+    work: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseMove:
+    """A promise that moved later, and the named cause."""
+
+    work: int
+    was: Seconds
+    now: Seconds
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why one piece of work waits and when it may start.
+
+    `facts` are the numbers behind the reason; `jupyter_gpupool.scheduler.reasons.explain`
+    turns them into sentences, so that ten thousand texts are not written at every pass.
+    """
+
+    work: int
+    reason: Reason
+    facts: Mapping[str, object]
+    position: int | None
+    expected_start: Seconds | None
+    promised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What should happen now, and what is expected."""
+
+    starts: tuple[Start, ...]
+    promises: tuple[Promise, ...]
+    moves: tuple[PromiseMove, ...]
+    verdicts: Mapping[int, Verdict]  # empty when only the free slots were filled
