@@ -1,0 +1,85 @@
+# `make demo` opens the working product; `make test` installs and runs all tests.
+# Everything is installed into .venv; nothing outside this folder is changed.
+
+PYTHON ?= python3
+PORT ?= 8888
+GPUS ?= simulated
+VENV := .venv
+BIN := $(VENV)/bin
+LABEXTENSION := jupyter_gpupool/labextension/package.json
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench wheel clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed $(LABEXTENSION) ## a JupyterLab with a simulated pool (PORT=8888, GPUS=real for this machine's cards)
+	@$(BIN)/jupyter gpupool demo --port $(PORT) --gpus $(GPUS) $(AS_ROOT) $(ARGS)
+
+test: $(VENV)/.test $(LABEXTENSION) ## all tests (ARGS="-k name" for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.lint $(VENV)/.test ## style, types, import contract, Python 3.9 for the client
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/vermin -q --no-tips -t=3.9- --violations jupyter_gpupool/client jupyter_gpupool/notebook jupyter_gpupool/__init__.py
+
+format: $(VENV)/.lint ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.test .venv-bench/.installed ## the measurements; prints a table and writes bench.json
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+wheel: $(VENV)/.installed ## a wheel that users install without Node
+	@$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
+clean: ## remove what make has built
+	rm -rf $(VENV) .venv-bench .demo dist labextension/node_modules labextension/lib jupyter_gpupool/labextension
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; this is $$($(PYTHON) --version 2>&1). Try: make demo PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python cannot make a virtual environment (on Debian: apt-get install python3-venv)."; exit 1; }
+	@touch $@
+
+# The Lab extension is a step of its own below, so that its progress shows and only it needs Node.
+INSTALL = HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+$(VENV)/.installed: $(VENV)/.python pyproject.toml
+	@echo "[1/3] Installing jupyter-gpupool and JupyterLab into $(VENV) (two to three minutes the first time) ..."
+	@$(INSTALL) ".[tour]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	@echo "      Installing what the tests need ..."
+	@$(INSTALL) ".[tour,test]"
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	@$(INSTALL) ".[tour,test,lint]"
+	@touch $@
+
+.venv-bench/.installed:
+	@echo "      Installing jupyter-scheduler into .venv-bench, to measure beside it ..."
+	@$(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check jupyterlab jupyter-scheduler
+	@touch $@
+
+$(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.installed
+	@command -v node >/dev/null || \
+	  { echo "Node 20 or newer is needed to build the Lab extension (on Debian: apt-get install nodejs); users of the wheel need none."; exit 1; }
+	@node -e 'process.exit(process.versions.node.split(".")[0] < 20)' || \
+	  { echo "Node 20 or newer is needed to build the Lab extension; this is $$(node --version)."; exit 1; }
+	@echo "[2/3] Building the Lab extension (about a minute the first time) ..."
+	@cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" && { jlpm install --immutable && jlpm build:prod; } >build.log 2>&1 || \
+	  { tail -n 30 build.log; echo "The Lab extension did not build; all of its output is in labextension/build.log."; exit 1; }
+	@mkdir -p $(VENV)/share/jupyter/labextensions $(VENV)/etc/jupyter/jupyter_server_config.d
+	@ln -sfn "$(CURDIR)/jupyter_gpupool/labextension" $(VENV)/share/jupyter/labextensions/jupyter-gpupool
+	@cp jupyter-config/server-config/jupyter_gpupool.json $(VENV)/etc/jupyter/jupyter_server_config.d/
+	@touch $@
