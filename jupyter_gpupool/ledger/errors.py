@@ -1,0 +1,26 @@
+"""What the ledger refuses, each with one sentence for a person."""
+
+from __future__ import annotations
+
+
+class LedgerError(Exception):
+    """The ledger refuses: its text says what is wrong and what to do."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The disk is full, read-only or broken; nothing was changed, and the same call may be tried again."""
+
+
+class IllegalTransition(LedgerError):
+    """A state may not follow another, or the message is about an attempt that is over."""
+
+
+class Overbooked(LedgerError):
+    """A placement would give a card's memory, compute or exclusiveness away twice."""
+
+
+class UnknownId(LedgerError, KeyError):
+    """No job, session or lease has this number."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
