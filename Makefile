@@ -2,7 +2,7 @@
 # Everything is installed into .venv; nothing outside this folder is changed.
 
 PYTHON ?= python3
-PORT ?= 8888
+PORT ?=
 GPUS ?= simulated
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed $(LABEXTENSION) ## a JupyterLab with a simulated pool (PORT=8888, GPUS=real for this machine's cards)
-	@$(BIN)/jupyter gpupool demo --port $(PORT) --gpus $(GPUS) $(AS_ROOT) $(ARGS)
+	@$(BIN)/jupyter gpupool demo $(if $(PORT),--port $(PORT)) --gpus $(GPUS) $(AS_ROOT) $(ARGS)
 
 test: $(VENV)/.test $(LABEXTENSION) ## all tests (ARGS="-k name" for some)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -28,6 +28,8 @@ from .client.transport import Connection
 
 SITE = "4x8x32GiB"
 START_TIMEOUT_S = 120
+FIRST_PORT = 8888
+PORTS_TRIED = 50
 WELCOME = """
 {title}
 
@@ -106,10 +108,11 @@ def choose_port(asked: int | None) -> int:
     """
     if asked is not None and not 0 < asked < 65536:
         raise DemoError(f"Port {asked} is not a port: use a number from 1 to 65535.")
-    first = asked or 8888
-    free = next((port for port in range(first, first + 50) if port < 65536 and is_free(port)), None)
+    first = FIRST_PORT if asked is None else asked
+    tried = range(first, min(first + PORTS_TRIED, 65536))
+    free = next(filter(is_free, tried), None)
     if free is None:
-        raise DemoError(f"No port from {first} to {first + 49} is free. Choose one with --port.")
+        raise DemoError(f"No port from {tried.start} to {tried.stop - 1} is free. Choose one with --port.")
     if asked is not None and free != asked:
         raise DemoError(f"Port {asked} is in use by another program. Port {free} is free: --port {free}.")
     return free

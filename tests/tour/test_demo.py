@@ -1,0 +1,74 @@
+"""The demo's edges: a busy port, root, a missing Lab, Ctrl-C at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpupool import demo as module
+from tests.tour.lab import Demo
+
+
+def options(tmp_path: Path, *arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    module.add_options(parser)
+    return parser.parse_args([f"--dir={tmp_path / 'demo'}", *arguments])
+
+
+@pytest.fixture
+def busy_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_a_busy_port_that_was_asked_for_is_refused_with_a_free_one(busy_port: int) -> None:
+    with pytest.raises(
+        module.DemoError, match=rf"^Port {busy_port} is in use .* Port (\d+) is free: --port \1\.$"
+    ):
+        module.choose_port(busy_port)
+
+
+def test_without_a_wish_the_next_free_port_is_taken(busy_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PORT", busy_port)
+    assert busy_port < module.choose_port(None) < busy_port + module.PORTS_TRIED
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65536])
+def test_what_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(module.DemoError, match=f"^Port {port} is not a port"):
+        module.choose_port(port)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to see root refused")
+def test_root_is_refused_unless_allowed(tmp_path: Path) -> None:
+    with pytest.raises(module.DemoError, match="--allow-root"):
+        module.run(options(tmp_path))
+    assert not (tmp_path / "demo").exists()
+
+
+def test_what_the_user_changed_in_the_demo_is_kept(tmp_path: Path) -> None:
+    _, work = module.prepare(tmp_path / "demo")
+    (work / "tour.ipynb").write_text("mine")
+    home, work = module.prepare(tmp_path / "demo")
+    assert (work / "tour.ipynb").read_text() == "mine"
+    assert (work / "train_digits.py").exists()
+    assert (home / "policy.yaml").exists()
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    demo = Demo(tmp_path / "demo")
+    try:
+        demo.wait_for("Ctrl-C here ends the demo")
+        assert len(demo.processes()) >= 2
+    finally:
+        status = demo.interrupt()
+    assert status == 0
+    assert demo.processes() == {}
+    assert "gone" in demo.printed
