@@ -1,0 +1,34 @@
+"""`make bench`: every measurement beside this machine's own floor; prints a table, writes bench.json."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tests.benchmarks import bench_floors, bench_notebooks, bench_plan, bench_service
+from tests.benchmarks.harness import Row, table, write
+
+PARTS = ("plan", "service", "notebooks")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", default=[], help=f"which to run (default: all of {', '.join(PARTS)})"
+    )
+    chosen = parser.parse_args().parts or list(PARTS)
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    floors = bench_floors.run()
+    rows: list[Row] = floors.rows()
+    if "plan" in chosen:
+        rows += bench_plan.rows()
+    if "service" in chosen:
+        rows += bench_service.run(floors)
+    if "notebooks" in chosen:
+        rows += bench_notebooks.run()
+    print(table(rows))
+    write(rows, Path("bench.json"))
+
+
+main()
