@@ -1,0 +1,77 @@
+"""What the client says when something cannot be done: one clear sentence, with the numbers and a remedy.
+
+Owns: the exceptions that every face catches and prints as they are. Never: printing, exit codes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class PoolError(Exception):
+    """A refusal of the pool, or of the client on its behalf.
+
+    Parameters
+    ----------
+    code : str
+        A short name in snake_case, stable for programs.
+    message : str
+        One sentence for a person: what is wrong, with the numbers.
+    used, limit : number, optional
+        What is in use and what is allowed, in `unit`.
+    retry_at : str, optional
+        ISO 8601 time (UTC) from which the same request may succeed.
+    hint : str, optional
+        What to do about it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        used: float | None = None,
+        limit: float | None = None,
+        unit: str | None = None,
+        retry_at: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.used = used
+        self.limit = limit
+        self.unit = unit
+        self.retry_at = retry_at
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields of the one error shape of every face, ``{"error": {…}}``."""
+        fields = ("code", "message", "used", "limit", "unit", "retry_at", "hint")
+        return {name: getattr(self, name) for name in fields}
+
+    @classmethod
+    def from_reply(cls, status: int, body: bytes) -> PoolError:
+        """Read the error that a reply carries; a reply of another shape is described instead."""
+        try:
+            error: Mapping[str, Any] = json.loads(body)["error"]
+            known = {name: error.get(name) for name in ("used", "limit", "unit", "retry_at", "hint")}
+            return cls(str(error["code"]), str(error["message"]), **known)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return cls("unexpected_reply", f"The pool's service answered with HTTP status {status}.")
+
+
+class Refused(PoolError):  # noqa: N818
+    """The client refuses by itself; nothing was sent and nothing changed."""
+
+
+class ServiceDown(PoolError):  # noqa: N818
+    """The service does not answer, after retries."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__("service_down", message, hint=hint)

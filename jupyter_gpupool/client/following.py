@@ -1,0 +1,119 @@
+"""Staying with jobs until they end: their output, and their changes.
+
+Owns: what to do when the stream breaks, the service restarts, or a job runs again. Never: printing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Callable
+
+from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.sse import Event, parse_events
+
+if TYPE_CHECKING:
+    from jupyter_gpupool.client.api import Client
+
+Json = dict[str, Any]
+
+ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
+LOG_WAIT = 20  # seconds that the service may hold a request for a log until something comes
+PAUSE = 1.0  # seconds between looks where no stream tells of changes
+SILENCE = 45.0  # seconds without a heartbeat (they come every 15) after which an event stream is dead
+
+
+def follow_logs(
+    client: Client, job: int, offset: int = 0, *, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[bytes]:
+    """Yield a job's output as it comes, run after run, until the job has ended."""
+    attempt = client.job(job)["attempt"]
+    while True:
+        part = client.logs(job, offset, attempt=attempt or None, wait=LOG_WAIT)
+        offset = part.offset
+        if part.data:
+            yield part.data
+            continue
+        found = client.job(job)
+        if found["attempt"] != attempt:
+            if attempt:
+                offset = 0
+            attempt = found["attempt"]
+        elif part.ended:
+            if found["state"] in ENDED:
+                return
+            sleep(PAUSE)
+
+
+def wait(
+    client: Client,
+    jobs: list[int],
+    timeout: float | None = None,
+    on_event: Callable[[Json], None] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Json]:
+    """Wait until all `jobs` have ended and return them, in the order given.
+
+    Changes come by the stream of events; whenever it cannot be had, the jobs are looked at once a second.
+
+    Raises
+    ------
+    TimeoutError
+        When `timeout` seconds have passed first.
+    """
+    seen: dict[int, Json] = {}
+    deadline = None if timeout is None else clock() + timeout
+    last_id = ""
+
+    def pending() -> list[int]:
+        return [job for job in jobs if job not in seen or seen[job]["state"] not in ENDED]
+
+    def left() -> float:
+        if deadline is None:
+            return SILENCE
+        if clock() >= deadline:
+            names = ", ".join(map(str, pending()))
+            raise TimeoutError(f"Still not ended after {timeout:g} s: {names}.")
+        return min(SILENCE, deadline - clock())
+
+    def look() -> None:
+        for job in pending():
+            found = client.job(job)
+            if found != seen.get(job):
+                seen[job] = found
+                if on_event:
+                    on_event(found)
+
+    while True:
+        try:
+            with client.open_events(last_id, timeout=left()) as stream:
+                look()  # after the stream is open, so that nothing falls between
+                events = parse_events(stream.lines())
+                while pending():
+                    stream.set_timeout(left())
+                    event = next(events, None)
+                    if event is None:
+                        break
+                    last_id = event.id or last_id
+                    if _concerns(event, pending()):
+                        look()
+        except TimeoutError as error:
+            if isinstance(error.__cause__, OSError) or error.args == ("timed out",):
+                continue
+            raise
+        except (OSError, PoolError):
+            look()
+        if not pending():
+            return [seen[job] for job in jobs]
+        left()
+        sleep(PAUSE)
+
+
+def _concerns(event: Event, jobs: Collection[int]) -> bool:
+    """Tell whether an event may be about one of `jobs`."""
+    if not event.name:
+        return False
+    named = event.data.get("job", event.data.get("id")) if isinstance(event.data, dict) else None
+    return not isinstance(named, int) or named in jobs

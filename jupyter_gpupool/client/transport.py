@@ -1,0 +1,352 @@
+"""HTTP to the pool's service: over its Unix socket, or over http(s).
+
+Owns: one kept-alive connection per thread, the check of who is at the other end of a socket, retries
+with back-off. Never: what the requests mean.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Callable, NamedTuple
+from urllib.parse import urlsplit
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
+from jupyter_gpupool.client.home import check_private
+
+PREFIX = "/services/gpupool"
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # seconds between tries
+REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+TIMEOUT = 30.0  # seconds that one answer may take
+
+
+class Reply(NamedTuple):
+    """A complete answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Unreachable(OSError):  # noqa: N818
+    """No connection was made: the request certainly did not arrive."""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket whose other end is proven to be the user's own, or root's."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect, then ask the kernel who listens."""
+        check_private(Path(self._path).parent)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        try:
+            self.sock.connect(self._path)
+            check_peer(self.sock, self._path)
+        except BaseException:
+            self.close()
+            raise
+
+
+def check_peer(sock: socket.socket, path: str) -> None:
+    """Refuse a socket that another user's process listens on.
+
+    Raises
+    ------
+    Refused
+        When the listener's uid is neither the caller's nor root's.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        uid = os.stat(path).st_uid
+    else:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+    if uid not in (os.geteuid(), 0):
+        raise Refused(
+            "unsafe_socket",
+            f"The socket {path} is served by uid {uid}, not by you (uid {os.geteuid()}); nothing was sent.",
+            hint="Set GPUPOOL_HOME to a folder of your own.",
+        )
+
+
+class Connection:
+    """A way to one pool's service, shared by all threads of a process.
+
+    Parameters
+    ----------
+    url : str
+        ``unix:/path/to/service.sock`` or ``https://host/services/gpupool``; ``http`` over loopback only.
+    token : str, optional
+        Sent with every request, to this address alone.
+    revive : callable, optional
+        Starts the service again; called once per request when nothing listens.
+    pauses : sequence of float
+        Seconds between tries.
+
+    Raises
+    ------
+    Refused
+        When the address cannot be used safely or is not understood.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        revive: Callable[[], None] | None = None,
+        timeout: float = TIMEOUT,
+        pauses: tuple[float, ...] = PAUSES,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url
+        self._token = token
+        self._revive = revive
+        self._timeout = timeout
+        self._pauses = pauses
+        self._sleep = sleep
+        self._local = threading.local()
+        self._open, self._base = opener(url)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        repeatable: bool | None = None,
+    ) -> Reply:
+        """Send one request and read the whole answer, whatever its status.
+
+        Parameters
+        ----------
+        path : str
+            Absolute, or relative to the API's root (``jobs/17``).
+        timeout : float, optional
+            Seconds that the answer may take.
+        repeatable : bool, optional
+            Whether the request may arrive twice; by default GET, HEAD, PUT, DELETE and whatever carries an
+            Idempotency-Key may.
+
+        Raises
+        ------
+        ServiceDown
+            When nothing answers, after retries.
+        """
+        sent = self._headers(headers)
+        if repeatable is None:
+            repeatable = method in REPEATABLE or "Idempotency-Key" in sent
+        revive = self._revive
+        for pause in (*self._pauses, None):
+            try:
+                return self._exchange(method, self._target(path), body, sent, timeout or self._timeout)
+            except Unreachable as error:
+                problem: Exception = error
+                if revive is not None:
+                    revive()
+                    revive, pause = None, 0.0
+            except socket.timeout:
+                waited = f"{timeout or self._timeout:g} s"
+                raise ServiceDown(f"The pool's service at {self.url} gave no answer in {waited}.") from None
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+                if not repeatable:
+                    break
+            if pause is not None:
+                self._sleep(pause)
+        raise self._down(problem)
+
+    def stream(
+        self, path: str, headers: Mapping[str, str] | None = None, *, timeout: float | None = None
+    ) -> Stream:
+        """Open an answer that does not end by itself, on a connection of its own.
+
+        Raises
+        ------
+        ServiceDown
+            When nothing answers; not retried, because the caller knows where to go on.
+        PoolError
+            When the service refuses.
+        """
+        connection = self._open(timeout or self._timeout)
+        try:
+            self._connect(connection)
+            sock = connection.sock
+            connection.request("GET", self._target(path), headers=self._headers(headers))
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise PoolError.from_reply(response.status, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._down(error) from None
+        except BaseException:
+            connection.close()
+            raise
+        return Stream(connection, response, sock)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+        self._local.__dict__.clear()
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Reply:
+        connection = self._connected()
+        try:
+            assert connection.sock is not None
+            connection.sock.settimeout(timeout)
+            connection.request(method, target, body=body, headers=dict(headers))
+            response = connection.getresponse()
+            return Reply(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
+        except BaseException:
+            self.close()  # half an answer must never be taken for the next one
+            raise
+
+    def _connected(self) -> http.client.HTTPConnection:
+        """Return this thread's connection, opened again if it is stale or was inherited by a fork."""
+        local = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            local.__dict__.clear()
+        connection: http.client.HTTPConnection | None = getattr(local, "connection", None)
+        if connection is None or connection.sock is None or _stale(connection.sock):
+            self.close()
+            connection = self._open(self._timeout)
+            self._connect(connection)
+            local.connection, local.pid = connection, os.getpid()
+        return connection
+
+    @staticmethod
+    def _connect(connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except OSError as error:
+            raise Unreachable(*error.args) from error
+
+    def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        sent = {"User-Agent": f"jupyter-gpupool/{__version__}", **(headers or {})}
+        if self._token:
+            sent["Authorization"] = f"token {self._token}"
+        return sent
+
+    def _target(self, path: str) -> str:
+        return path if path.startswith("/") else f"{self._base}/api/v1/{path}"
+
+    def _down(self, problem: Exception) -> ServiceDown:
+        because = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        because = because or type(problem).__name__
+        hint = "Start it with: jupyter gpupool serve" if self.url.startswith("unix:") else None
+        return ServiceDown(f"The pool's service at {self.url} does not answer: {because}.", hint=hint)
+
+
+class Stream:
+    """The lines of an answer that does not end by itself; close it, or use it in a ``with``."""
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        response: http.client.HTTPResponse,
+        sock: socket.socket,
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._sock = sock
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines without their ends until the service closes.
+
+        Raises
+        ------
+        OSError
+            When the connection breaks or is silent for longer than its timeout.
+        """
+        while True:
+            line = self._response.readline()
+            if not line:
+                return
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def set_timeout(self, seconds: float) -> None:
+        """Change how long a silence may last."""
+        self._sock.settimeout(seconds)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._response.close()
+        self._connection.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def opener(url: str) -> tuple[Callable[[float], http.client.HTTPConnection], str]:
+    """Return a function of a timeout that makes a connection to `url`, and the base path there."""
+    if url.startswith("unix:"):
+        path = url[len("unix:") :]
+        if not os.path.isabs(path):
+            raise Refused("invalid_url", f"GPUPOOL_URL={url}: the path of a socket must be absolute.")
+        return (lambda timeout: UnixConnection(path, timeout)), PREFIX
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    base = parts.path.rstrip("/") or PREFIX
+    if parts.scheme == "https" and host:
+        return (lambda timeout: http.client.HTTPSConnection(host, parts.port, timeout=timeout)), base
+    if parts.scheme == "http" and host:
+        if not is_loopback(host):
+            raise Refused(
+                "unsafe_url",
+                f"GPUPOOL_URL={url}: plain http would show your token and your code to the network.",
+                hint="Use https, or a Unix socket.",
+            )
+        return (lambda timeout: http.client.HTTPConnection(host, parts.port, timeout=timeout)), base
+    raise Refused(
+        "invalid_url",
+        f"GPUPOOL_URL={url} is not an address.",
+        hint="Write unix:/path/to/service.sock or https://host/services/gpupool.",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether packets to `host` stay on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _stale(sock: socket.socket) -> bool:
+    """Tell whether the other end hung up: between two answers nothing else is ever readable."""
+    if not hasattr(select, "poll"):
+        return False
+    poller = select.poll()
+    poller.register(sock, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(poller.poll(0))
