@@ -7,12 +7,12 @@ which the service judges.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
-from jupyter_gpupool.client.arguments import nearest
 from jupyter_gpupool.client.errors import Refused
 
 Kind = Literal["text", "names", "flag", "variables", "parameters"]
@@ -72,6 +72,23 @@ CONDUCT = (
 OPTIONS: tuple[Option, ...] = RESOURCES + SCHEDULING + CONTENT + CONDUCT
 
 
+class OptionParser(argparse.ArgumentParser):
+    """A parser that refuses with one sentence instead of ending the process."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse; for an unknown option, name the nearest known one."""
+        prefix = "unrecognized arguments: "
+        if message.startswith(prefix):
+            first = message[len(prefix) :].split()[0]
+            if first.startswith("-"):
+                raise unknown(first.split("=")[0], self._option_string_actions)
+            raise Refused("invalid_option", f"{first!r} is one argument too many.")
+        raise Refused("invalid_option", f"{message[:1].upper()}{message[1:]}.")
+
+
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS) -> None:
     """Add `options` to `parser`; those not given are absent from the namespace."""
     for option in options:
@@ -114,7 +131,7 @@ def keywords(values: Mapping[str, Any], options: Iterable[Option] = OPTIONS) -> 
     found = {}
     for name, value in values.items():
         if name not in known:
-            raise Refused("invalid_option", f"There is no option {name}.{nearest(name, known)}")
+            raise unknown(name, known)
         if value is not None:
             found[name] = _value(known[name], value)
     return found
@@ -137,6 +154,14 @@ def parameter(text: str) -> tuple[str, Any]:
         return name, json.loads(value, parse_constant=str)
     except ValueError:
         return name, value
+
+
+def unknown(name: str, known: Iterable[str]) -> Refused:
+    """Return the refusal of an unknown option, with the nearest known one."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return Refused(
+        "invalid_option", f"There is no option {name}.", hint=f"Did you mean {near[0]}?" if near else None
+    )
 
 
 def _names(text: str) -> list[str]:
