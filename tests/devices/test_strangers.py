@@ -116,13 +116,14 @@ def test_a_process_that_is_gone_is_no_stranger():
 def test_an_orphan_is_found_by_its_environment():
     """A real tree: the holder, and a process that left it for a session and a parent of its own."""
     holding = subprocess.Popen(
-        ["sh", "-c", "(setsid sleep 60 & echo $!); exec sleep 60"],
+        ["sh", "-c", "(setsid sh -c 'echo $$; sleep 60; :' &); echo left; sleep 60; :"],
         env={**os.environ, "GPUPOOL_LEASE_ID": "7"},
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     assert holding.stdout is not None
-    orphan = int(holding.stdout.readline())
+    orphan = int(min(holding.stdout.readline() for _ in range(2)))  # the other line says “left”
     try:
         holder = holder_of(7, holding.pid)
         assert lease_of(holding.pid, [holder]) == 7
@@ -130,6 +131,6 @@ def test_an_orphan_is_found_by_its_environment():
         assert lease_of(orphan, [holder_of(8, holding.pid)]) is None
         assert lease_of(os.getpid(), [holder]) is None
     finally:
-        os.kill(orphan, signal.SIGKILL)
-        holding.kill()
+        os.killpg(orphan, signal.SIGKILL)
+        os.killpg(holding.pid, signal.SIGKILL)
         holding.communicate()
