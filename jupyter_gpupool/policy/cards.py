@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Protocol
 
+from jupyter_gpupool.policy.units import UnitError
+
 _PATTERN = re.compile(r"(?P<node>[^\s:\[\]]+):(?:\*|(?P<first>\d{1,3})(?:-(?P<last>\d{1,3}))?)")
 
 
@@ -82,19 +84,19 @@ def parse_card_pattern(text: object) -> CardPattern:
 
     Raises
     ------
-    ValueError
-        With one sentence on the form.
+    UnitError
+        The form cannot be understood.
     """
     written = str(text).strip()
     match = _PATTERN.fullmatch(written)
     if match is None:
-        raise ValueError(
-            f'"{written}" names no cards. Write HOST:CARDS such as "node1:*", "node1:0-3" or "*:0".'
+        raise UnitError(
+            f'"{written}" names no cards.', 'Write HOST:CARDS such as "node1:*", "node1:0-3" or "*:0".'
         )
     first = int(match["first"] or 0)
     last = None if match["first"] is None else int(match["last"] or first)
     if last is not None and last < first:
-        raise ValueError(f'"{written}" counts backwards. Write "{match["node"]}:{last}-{first}".')
+        raise UnitError(f'"{written}" counts backwards.', f'Write "{match["node"]}:{last}-{first}".')
     return CardPattern(match["node"], first, last, written)
 
 

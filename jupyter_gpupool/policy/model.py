@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,9 +26,11 @@ from pydantic import (
 )
 
 from jupyter_gpupool.policy import advice
+from jupyter_gpupool.policy.amounts import resource_of
 from jupyter_gpupool.policy.cards import CardInfo, CardPattern, parse_card_pattern
 from jupyter_gpupool.policy.problems import SourceMap
 from jupyter_gpupool.policy.units import (
+    UnitError,
     format_duration,
     format_size,
     parse_count,
@@ -40,12 +43,15 @@ from jupyter_gpupool.policy.weekly import Weekly, parse_weekly
 
 ROOT = "pool"
 NORMAL = "normal"
+OTHERWISE = "otherwise"
 
 
 def _parsed(parse: Callable[..., object], **bounds: int) -> BeforeValidator:
     """Return a validator that parses text and names the key in its errors."""
 
     def validate(value: Any, info: ValidationInfo) -> object:
+        if value is None:
+            raise UnitError(f"{info.field_name} is empty.", "Write its value, or remove the key.")
         return parse(value, what=info.field_name, **bounds)
 
     return BeforeValidator(validate)
@@ -81,7 +87,7 @@ IdleAction = Literal["warn", "park", "release", "stop"]
 class Section(BaseModel):
     """A part of the file: nothing in it changes, and a key it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Calendar(Section):
@@ -102,7 +108,7 @@ class Slice(Section):
     @model_validator(mode="after")
     def _one_size(self) -> Slice:
         if (self.share is None) == (self.gpus is None):
-            raise ValueError("A slice has either a share or gpus. Write {share: 1/8} or {gpus: 1}.")
+            raise UnitError("a slice has either share or gpus.", "Write {share: 1/8} or {gpus: 1}.")
         return self
 
 
@@ -145,7 +151,7 @@ class Amounts(Section):
     gpus: Milli | None = None
     cpus: Milli | None = None
     memory: Mib | None = None
-    typed: dict[str, Milli] = Field(default_factory=dict, alias="gpus.*")
+    gpus_by_type: dict[str, Milli] = Field(default_factory=dict, alias="gpus.*")
 
     @model_validator(mode="before")
     @classmethod
@@ -163,9 +169,8 @@ class Amounts(Section):
 
     def amounts(self) -> dict[str, int]:
         """Return what is named, as ``gpu_milli``, ``gpu_milli.<type>``, ``cpus_milli``, ``memory_mib``."""
-        named = {"gpu_milli": self.gpus, "cpus_milli": self.cpus, "memory_mib": self.memory}
-        typed = {f"gpu_milli.{name.removeprefix(self.TYPED)}": milli for name, milli in self.typed.items()}
-        return {key: amount for key, amount in named.items() if amount is not None} | typed
+        named = {"gpus": self.gpus, "cpus": self.cpus, "memory": self.memory} | self.gpus_by_type
+        return {resource_of(key): amount for key, amount in named.items() if amount is not None}
 
 
 class Budget(Section):
@@ -216,11 +221,15 @@ class Priority(Section):
     preempts: bool = False
 
 
+def _by_calendar(value: object) -> object:
+    return {OTHERWISE: value} if isinstance(value, str) else value
+
+
 class Sessions(Section):
-    """What happens to sessions that do nothing; `idle_action` may differ by calendar."""
+    """What happens to sessions that do nothing, by calendar and ``otherwise``."""
 
     idle_after: Time = 3600
-    idle_action: IdleAction | dict[Name, IdleAction] = "warn"
+    idle_action: Annotated[dict[Name, IdleAction], BeforeValidator(_by_calendar)] = {OTHERWISE: "warn"}
 
 
 class Jobs(Section):
@@ -243,8 +252,9 @@ class Storage(Section):
 
 def _url(*schemes: str) -> BeforeValidator:
     def validate(value: object) -> object:
-        if urlsplit(str(value)).scheme not in schemes or not urlsplit(str(value)).hostname:
-            raise ValueError(f'"{value}" is not such an address. Write {schemes[0]}://host/….')
+        parts = urlsplit(str(value))
+        if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
+            raise UnitError(f'"{value}" is not an address.', f"Write {schemes[0]}://host/…")
         return value
 
     return BeforeValidator(validate)
@@ -258,10 +268,15 @@ class Notify(Section):
 
 
 _PRIORITIES = {
-    "low": Priority(value=-100, charge="0.5"),  # type: ignore[arg-type]
+    "low": Priority.model_validate({"value": -100, "charge": "0.5"}),
     NORMAL: Priority(value=0),
-    "high": Priority(value=100, charge="2", running_jobs=1),  # type: ignore[arg-type]
+    "high": Priority.model_validate({"value": 100, "charge": 2, "running_jobs": 1}),
 }
+
+
+def _with_normal(priorities: dict[str, Priority]) -> dict[str, Priority]:
+    """Return the priorities with the one of a job that names none."""
+    return priorities | {NORMAL: priorities.get(NORMAL, _PRIORITIES[NORMAL])}
 
 
 class Policy(Section):
@@ -274,7 +289,7 @@ class Policy(Section):
     groups: Annotated[dict[Name, Group], Field(min_length=1)]
     users: dict[Name, User] = {}
     default_group: Name | None = None
-    priorities: dict[Name, Priority] = _PRIORITIES
+    priorities: Annotated[dict[Name, Priority], AfterValidator(_with_normal)] = _PRIORITIES
     sessions: Sessions = Sessions()
     jobs: Jobs = Jobs()
     run_as: Literal["user", "service"] = "user"
@@ -289,6 +304,11 @@ class Policy(Section):
     def zone(self) -> ZoneInfo:
         """The zone in which calendars are read."""
         return ZoneInfo(self.timezone)
+
+    def read_from(self, source: SourceMap) -> Policy:
+        """Return this policy with the lines of the file it was read from."""
+        self._source = source
+        return self
 
     @property
     def source(self) -> SourceMap:

@@ -74,9 +74,14 @@ def dotted(path: Path) -> str:
     return text
 
 
-def one_of(name: str, known: Sequence[str]) -> str:
-    """Return the remedy for an unknown name: the nearest known one, or all of them."""
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+def one_of(name: str, known: Sequence[str], *, example: str | None = None) -> str:
+    """Return the remedy for an unknown name: the nearest known one, an example, or all of them."""
+    spelled = {candidate.lower(): candidate for candidate in known}
+    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
     if near:
-        return f"Did you mean {near[0]}?"
-    return f"Write one of: {', '.join(known)}." if known else "There is none to name."
+        return f'Did you mean "{spelled[near[0]]}"?'
+    if example is not None:
+        return f"Write a name such as {example}."
+    return (
+        f"Write one of: {', '.join(known)}." if known else "The policy has none: define it, or remove this."
+    )

@@ -22,7 +22,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9
 
 
 class UnitError(ValueError):
-    """An amount that cannot be understood or allowed.
+    """Something written in a way that cannot be understood or allowed.
 
     Attributes
     ----------

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from jupyter_gpupool.policy.units import UnitError
+
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONDAY, SUNDAY = 0, 6
 MINUTES = 24 * 60
@@ -40,25 +42,27 @@ def parse_weekly(text: object) -> Weekly:
 
     Raises
     ------
-    ValueError
-        With one sentence on the form, a day or a time that cannot be understood.
+    UnitError
+        The form, a day or a time cannot be understood.
     """
     written = str(text).strip()
     match = _RULE.fullmatch(written)
     if match is None:
-        raise ValueError(f'"{written}" is not a weekly interval. {_FORM}')
+        raise UnitError(f'"{written}" is not a weekly interval.', _FORM)
     start, end = _minutes(match["start"]), _minutes(match["end"])
     if start == MINUTES:
-        raise ValueError(f'"{written}" starts at 24:00. Write 00:00 and name the next day.')
+        raise UnitError(f'"{written}" starts at 24:00.', "Write 00:00 and name the next day.")
     if start == end:
-        raise ValueError(f'"{written}" starts and ends at the same time. Write 00:00-24:00 for a whole day.')
+        raise UnitError(
+            f'"{written}" starts and ends at the same time.', "Write 00:00-24:00 for a whole day."
+        )
     return Weekly(_days(match["days"]), start, end, written)
 
 
 def _minutes(clock: str) -> int:
     hours, minutes = map(int, clock.split(":"))
     if minutes > 59 or hours * 60 + minutes > MINUTES:
-        raise ValueError(f'"{clock}" is not a time of day. Write 00:00 to 24:00.')
+        raise UnitError(f'"{clock}" is not a time of day.', "Write 00:00 to 24:00.")
     return hours * 60 + minutes
 
 
@@ -73,5 +77,5 @@ def _days(text: str) -> frozenset[int]:
 
 def _day(name: str) -> int:
     if name not in DAYS:
-        raise ValueError(f'"{name}" is not a day. Write one of {", ".join(DAYS)}.')
+        raise UnitError(f'"{name}" is not a day.', f"Write one of {', '.join(DAYS)}.")
     return DAYS.index(name)
