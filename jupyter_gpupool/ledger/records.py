@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Literal, TypeAlias
 
 from jupyter_gpupool.ledger.errors import IllegalTransition
@@ -20,7 +20,7 @@ JobKind: TypeAlias = Literal["script", "cell", "notebook", "function", "command"
 WorkdirMode: TypeAlias = Literal["here", "snapshot"]
 
 
-class JobState(str, Enum):
+class JobState(StrEnum):
     """Where a job is in its life."""
 
     QUEUED = "queued"
@@ -49,7 +49,7 @@ class JobState(str, Enum):
         return not (self.waiting or self.live)
 
 
-class LeaseState(str, Enum):
+class LeaseState(StrEnum):
     """Where a grant is in its life; all but `free` occupy their resources."""
 
     REQUESTED = "requested"
@@ -58,7 +58,7 @@ class LeaseState(str, Enum):
     FREE = "free"
 
 
-class SessionState(str, Enum):
+class SessionState(StrEnum):
     """Where a session is in its life."""
 
     WAITING = "waiting"

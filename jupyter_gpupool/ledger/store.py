@@ -1,11 +1,22 @@
-"""The ledger: draft of the public signatures, bodies follow."""
+"""The ledger: what is, durably.
+
+Owns the rules of jobs, sessions, leases, promises and usage, and the views that the scheduler reads. Every
+method is one transaction: it makes the records as they will be, commits them, and only then changes the
+memory; when the commit fails (`LedgerUnavailable`) nothing changed anywhere. Never decides who gets what,
+and reads no clock: `now` is whole seconds since the epoch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpupool.ledger.booking import Booking
+from jupyter_gpupool.ledger.database import Change, Database, Removal
+from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
+from jupyter_gpupool.ledger.history import history
 from jupyter_gpupool.ledger.place import Mount
 from jupyter_gpupool.ledger.records import (
     CardRecord,
@@ -13,75 +24,164 @@ from jupyter_gpupool.ledger.records import (
     Job,
     JobState,
     LeaseRecord,
+    LeaseState,
     Move,
     NewJob,
     NewSession,
     Note,
     SessionRecord,
+    SessionState,
     StartOrder,
 )
+from jupyter_gpupool.ledger.usage import Accounts, held_nano
+from jupyter_gpupool.ledger.views import Held, Waiting, lease_view, work_of_job, work_of_session
 from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Reason, Usage, Work
+
+AGEING = frozenset({Reason.RECLAIMING, Reason.PRIORITY, Reason.RESOURCES})
+AGE_GRAIN_S = 3600
 
 
 class Ledger:
-    """One writer, database first, then memory; each method is one transaction."""
+    """Jobs, sessions, leases, promises and usage: on disk, with an image in memory; one writer.
 
-    boot_id: str
-    jobs: Mapping[int, Job]  # live, waiting and ended ones until `prune`
-    sessions: Mapping[int, SessionRecord]  # likewise
-    leases: Mapping[int, LeaseRecord]  # live and free ones until `prune`
-    promises: Mapping[int, Promise]  # by work
-    cards: Mapping[str, CardRecord]  # by uuid
+    Attributes
+    ----------
+    boot_id : str
+        The boot this process lives in; a lease with another one is from before a reboot.
+    jobs, sessions, leases : mapping
+        By number; those that ended stay until `prune`.
+    promises : mapping
+        By the number of the work.
+    cards : mapping
+        By UUID.
+    """
+
+    def __init__(self, database: Database, boot_id: str) -> None:
+        contents = database.contents
+        self._database = database
+        self._next = contents.next
+        self._accounts = Accounts(contents.accounts, contents.leases.values())
+        self._waiting = Waiting()
+        self._held = Held()
+        self._by_key = {(job.owner, job.key): job.id for job in contents.jobs.values() if job.key}
+        self.boot_id = boot_id
+        self.jobs: Mapping[int, Job] = contents.jobs
+        self.sessions: Mapping[int, SessionRecord] = contents.sessions
+        self.leases: Mapping[int, LeaseRecord] = contents.leases
+        self.promises: Mapping[int, Promise] = contents.promises
+        self.cards: Mapping[str, CardRecord] = contents.cards
+        self._show(contents.jobs.values(), contents.sessions.values(), contents.leases.values())
 
     @classmethod
     def open(cls, path: Path, *, now: int, boot_id: str, mounts: Sequence[Mount] | None = None) -> Ledger:
-        """Open or create; LedgerError: network file system, newer schema, second writer; LedgerUnavailable: read-only, full."""
-        raise NotImplementedError
+        """Open the ledger file, made or upgraded as needed, and load it.
+
+        Raises
+        ------
+        LedgerError
+            On a network file system, with a second writer (its pid is named), with a newer version's ledger.
+        LedgerUnavailable
+            If the place is read-only or full, or the file is broken.
+        """
+        return cls(Database(path, now, mounts), boot_id)
 
     def close(self) -> None:
-        """Close the database and let another writer in."""
-        raise NotImplementedError
+        """Close the file and let another writer in."""
+        self._database.close()
 
-    # views for the scheduler, cached
+    # What the scheduler reads
+
     def waiting(self) -> tuple[Work, ...]:
-        """Queued and held jobs and waiting sessions, sorted by (submitted, id)."""
-        raise NotImplementedError
+        """Return queued and held jobs and waiting sessions, sorted by (submitted, id); cached."""
+        return self._waiting.all()
 
     def held(self) -> tuple[Lease, ...]:
-        """All leases that are not free, by id."""
-        raise NotImplementedError
+        """Return all leases that are not free, by id; cached."""
+        return self._held.all()
 
     def usage(self, now: int) -> Usage:
-        """Decayed usage as of `now`, nano-GPU. Pure: nothing needs to be written periodically."""
-        raise NotImplementedError
+        """Return decayed usage as of `now`; it follows from what is stored, nothing needs to be written."""
+        return self._accounts.usage(now)
 
-    # the pool
-    def set_cards(self, cards: Iterable[CardRecord], now: int) -> None:
-        """Record which cards there are; placements on others, or beyond these, are refused."""
-        raise NotImplementedError
+    # The pool
 
-    # jobs
+    def set_cards(self, cards: Iterable[CardRecord]) -> None:
+        """Record which cards there are: placements on others, or beyond these, are refused."""
+        there = {card.uuid: card for card in cards}
+        if there != self.cards:
+            self._database.save(Change(cards=there))
+
+    # Jobs
+
     def add_job(self, new: NewJob, now: int) -> Job:
-        """Idempotent by (owner, key). `new.held` non-empty: starts in state held."""
-        raise NotImplementedError
+        """Queue a job (or hold it, if `new.held` says why); the same (owner, key) gives the same job."""
+        if new.key is not None and (new.owner, new.key) in self._by_key:
+            return self.jobs[self._by_key[new.owner, new.key]]
+        values = vars(new) | {"environment": self._database.keep_environment(new.environment)}
+        state = JobState.HELD if new.held else JobState.QUEUED
+        job = Job(id=self._next["work"], state=state, submitted=now, **values)
+        self._save(Change(jobs={job.id: job}), now)
+        return job
 
     def start_job(
         self, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
     ) -> LeaseRecord:
-        """queued → starting (attempt + 1) with a lease `requested`; Overbooked, IllegalTransition."""
-        raise NotImplementedError
+        """Start one job: `start_jobs` with a single order."""
+        return self.start_jobs([StartOrder(id, placement, mode, charge_milli)], now)[0]
 
     def start_jobs(self, orders: Sequence[StartOrder], now: int) -> list[LeaseRecord]:
-        """All or none, one commit."""
-        raise NotImplementedError
+        """Begin the next attempt of each job and request its lease; all or none, in one commit.
+
+        Raises
+        ------
+        Overbooked
+            If a placement does not fit on its cards.
+        IllegalTransition
+            If a job is not queued.
+        """
+        booking = Booking(self.cards, self._live_leases())
+        change = Change()
+        for order in orders:
+            job = change.jobs.get(order.job) or self._job(order.job)
+            lease = LeaseRecord(
+                id=self._next["lease"] + len(change.leases),
+                work=job.id,
+                kind="job",
+                attempt=job.attempt + 1,
+                owner=job.owner,
+                group=job.group,
+                priority=job.priority,
+                request=job.request,
+                placement=order.placement,
+                mode=order.mode,
+                charge_milli=order.charge_milli,
+                resumable=job.resumable,
+                state=LeaseState.REQUESTED,
+                boot_id=self.boot_id,
+                requested=now,
+                start=now,
+                end=now + job.limit_s,
+            )
+            change.jobs[job.id] = job.moved(
+                JobState.STARTING, attempt=lease.attempt, lease=lease.id, started=None, **_rest(job, now)
+            )
+            booking.take(lease)
+            change.leases[lease.id] = lease
+        self._save(change, now)
+        return list(change.leases.values())
 
     def job_running(self, id: int, attempt: int, now: int) -> Job:
-        """starting → running; lease requested → held; its end is now + limit."""
-        raise NotImplementedError
+        """Record that an attempt runs: its lease is held and its time counts from now."""
+        job, lease = self._attempt(id, attempt)
+        running = job.moved(JobState.RUNNING, started=now)
+        held = lease.moved(LeaseState.HELD, start=now, end=now + job.limit_s)
+        self._save(Change(jobs={id: running}, leases={held.id: held}), now)
+        return running
 
     def job_stopping(self, id: int, attempt: int, reason: str, now: int) -> Job:
-        """starting or running → stopping: it has been asked to leave."""
-        raise NotImplementedError
+        """Record that an attempt has been asked to leave."""
+        job, _ = self._attempt(id, attempt)
+        return self._move_job(job.moved(JobState.STOPPING, reason=reason), reason, now)
 
     def end_job(
         self,
@@ -96,72 +196,260 @@ class Ledger:
         now: int,
         free: bool = True,
     ) -> Job:
-        """Record the outcome; the lease becomes free (tree confirmed gone) or releasing (`free=False`)."""
-        raise NotImplementedError
+        """Record how an attempt, and with it the job, ended.
+
+        The lease becomes free if the processes are confirmed gone; else (``free=False``) it is releasing
+        until `free_lease`.
+        """
+        job, lease = self._attempt(id, attempt)
+        if not outcome.ended:
+            raise IllegalTransition(f"job {id} cannot end as {outcome.value}: that is no outcome.")
+        ended = job.moved(
+            outcome, ended=now, exit_code=exit_code, signal=signal, reason=reason, diagnosis=diagnosis
+        )
+        released = lease.released(now, free=free)
+        self._save(Change(jobs={id: ended}, leases={released.id: released}), now)
+        return ended
 
     def requeue_job(
         self, id: int, attempt: int, reason: str, now: int, *, not_before: int = 0, free: bool = True
     ) -> Job:
-        """starting, running or stopping → queued, keeping submit time and age."""
-        raise NotImplementedError
+        """Put a job whose attempt is over back into the queue, with its submit time and age.
+
+        It does not start again before `not_before`; `free` is as in `end_job`.
+        """
+        job, lease = self._attempt(id, attempt)
+        queued = job.moved(JobState.QUEUED, reason=reason, not_before=not_before, started=None)
+        released = lease.released(now, free=free)
+        notes = [Note(now, id, reason)]
+        self._save(Change(jobs={id: queued}, leases={released.id: released}, notes=notes), now)
+        return queued
 
     def hold(self, id: int, reason: str, now: int) -> Job:
-        """queued → held."""
-        raise NotImplementedError
+        """Hold a queued job back; `reason` says who or why."""
+        job, held = self._job(id), reason or "held"
+        return self._move_job(job.moved(JobState.HELD, held=held, **_rest(job, now)), held, now)
 
     def release(self, id: int, now: int) -> Job:
-        """held → queued."""
-        raise NotImplementedError
+        """Let a held job run again."""
+        return self._move_job(self._job(id).moved(JobState.QUEUED, held=""), "released", now)
 
     def cancel_queued(self, id: int, reason: str, now: int) -> Job:
-        """queued or held → cancelled."""
-        raise NotImplementedError
+        """Cancel a job that waits."""
+        job = self._job(id)
+        if not job.state.waiting:
+            raise IllegalTransition(f"job {id} is {job.state.value}: it does not wait, so stop it instead.")
+        return self._move_job(
+            job.moved(JobState.CANCELLED, reason=reason, ended=now, **_rest(job, now)), reason, now
+        )
 
-    def free_lease(self, id: int, now: int) -> LeaseRecord:
-        """releasing → free, once its processes are confirmed gone; ends the session it belonged to."""
-        raise NotImplementedError
+    # Sessions and leases
 
-    # sessions
     def add_session(self, new: NewSession, now: int) -> SessionRecord:
-        """A session that waits; its id is from the jobs' sequence."""
-        raise NotImplementedError
+        """Let a session wait for its lease; its number is from the sequence of the jobs'."""
+        session = SessionRecord(
+            id=self._next["work"],
+            boot_id=self.boot_id,
+            state=SessionState.WAITING,
+            submitted=now,
+            **vars(new),
+        )
+        self._save(Change(sessions={session.id: session}), now)
+        return session
 
     def session_held(
         self, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
     ) -> LeaseRecord:
-        """waiting → held, with a held lease."""
-        raise NotImplementedError
+        """Grant a waiting session its lease; errors as in `start_jobs`."""
+        session = self._session(id)
+        lease = LeaseRecord(
+            id=self._next["lease"],
+            work=id,
+            kind="session",
+            attempt=1,
+            owner=session.owner,
+            group=session.group,
+            priority=session.priority,
+            request=session.request,
+            placement=placement,
+            mode=mode,
+            charge_milli=charge_milli,
+            resumable=False,
+            state=LeaseState.HELD,
+            boot_id=self.boot_id,
+            requested=now,
+            start=now,
+            end=now + session.limit_s,
+        )
+        held = session.moved(SessionState.HELD, started=now, lease=lease.id)
+        Booking(self.cards, self._live_leases()).take(lease)
+        self._save(Change(sessions={id: held}, leases={lease.id: lease}), now)
+        return lease
 
     def end_session(self, id: int, reason: str, now: int, *, free: bool = True) -> SessionRecord:
-        """waiting → ended; held → ended (`free`) or releasing until `free_lease`."""
-        raise NotImplementedError
+        """End a session; with ``free=False`` it and its lease are releasing until `free_lease`."""
+        session = self._session(id)
+        if session.lease is None:
+            ended = session.moved(SessionState.ENDED, ended=now, reason=reason)
+            self._save(Change(sessions={id: ended}), now)
+            return ended
+        releasing = session.moved(SessionState.RELEASING, reason=reason)
+        ended = releasing.moved(SessionState.ENDED, ended=now) if free else releasing
+        released = self.leases[session.lease].released(now, free=free)
+        self._save(Change(sessions={id: ended}, leases={released.id: released}), now)
+        return ended
 
-    # promises and ages: after each full plan
+    def free_lease(self, id: int, now: int) -> LeaseRecord:
+        """Free a releasing lease, its processes being confirmed gone; the session it was for ends."""
+        lease = self.leases.get(id)
+        if lease is None:
+            raise UnknownId(f"There is no lease {id}.")
+        freed = lease.moved(LeaseState.FREE, freed=now)
+        change = Change(leases={id: freed})
+        if lease.kind == "session":
+            change.sessions[lease.work] = self._session(lease.work).moved(SessionState.ENDED, ended=now)
+        self._save(change, now)
+        return freed
+
+    # After each plan
+
     def set_promises(self, promises: Iterable[Promise], moves: Iterable[PromiseMove], now: int) -> None:
-        """Replace the promises by the plan's; log the moves. Nothing is written when nothing changed."""
-        raise NotImplementedError
+        """Replace the promises by the plan's and log which moved later and why.
 
-    def accrue_age(self, waiting_reasons: Mapping[int, Reason | str], now: int) -> None:
-        """Age counts while the reason is Reclaiming, Priority or Resources; ids without a verdict are left alone."""
-        raise NotImplementedError
+        A promise to work that no longer waits is left out. Nothing is written if nothing changed.
+        """
+        planned = {promise.work: promise for promise in promises if _queued(self._record(promise.work))}
+        change = Change(moves=[Move(now, move.work, move.was, move.now, move.cause) for move in moves])
+        change.promises |= {work: None for work in self.promises if work not in planned}
+        change.promises |= {
+            work: promise for work, promise in planned.items() if self.promises.get(work) != promise
+        }
+        if change.promises or change.moves:
+            self._save(change, now)
 
-    # records for people
+    def accrue_age(self, waiting_reasons: Mapping[int, Reason], now: int) -> None:
+        """Let the age of queued jobs grow, or rest, as their reasons say from `now` on.
+
+        Age grows under Reclaiming, Priority and Resources only; jobs without a reason here go on as they
+        are. What has grown shows in `Job.age_s` once the job stops ageing, and hourly until then.
+        """
+        change = Change()
+        for id, reason in waiting_reasons.items():
+            job = self.jobs.get(id)
+            if job is None or job.state is not JobState.QUEUED:
+                continue
+            since = job.waiting_since
+            if reason not in AGEING:
+                if since is not None:
+                    change.jobs[id] = replace(job, **_rest(job, now))
+            elif since is None:
+                change.jobs[id] = replace(job, waiting_since=now)
+            elif now - since >= AGE_GRAIN_S:
+                change.jobs[id] = replace(job, **_rest(job, now) | {"waiting_since": now})
+        if change.jobs:
+            self._save(change, now)
+
+    # For people
+
     def note(self, work: int, text: str, now: int) -> None:
         """Keep a sentence about a job or session."""
-        raise NotImplementedError
+        self._save(Change(notes=[Note(now, work, text)]), now)
 
     def notes(self, work: int) -> list[Note]:
-        """Oldest first."""
-        raise NotImplementedError
+        """Return what was noted about a job or session, oldest first."""
+        return self._database.notes(work)
 
     def moves(self, work: int) -> list[Move]:
-        """How its promise moved, oldest first."""
-        raise NotImplementedError
+        """Return how its promise moved, oldest first."""
+        return self._database.moves(work)
 
     def history(self, since: int, until: int) -> History:
-        """Jobs per UTC day and milli-GPU seconds by (group, user)."""
-        raise NotImplementedError
+        """Return jobs per UTC day and milli-GPU seconds by (group, user), as far back as records are kept."""
+        return history(self.jobs.values(), self.leases.values(), since, until)
 
     def prune(self, now: int, retention_s: int) -> list[int]:
-        """Drop jobs and sessions that ended more than `retention_s` ago; return their ids."""
-        raise NotImplementedError
+        """Drop jobs and sessions that ended more than `retention_s` ago; return their numbers.
+
+        What still has a lease that is not free stays. Numbers are never given again.
+        """
+        live = {lease.work for lease in self._live_leases()}
+
+        def old(record: Job | SessionRecord) -> bool:
+            return record.ended is not None and record.ended < now - retention_s and record.id not in live
+
+        jobs = [job.id for job in self.jobs.values() if old(job)]
+        sessions = [session.id for session in self.sessions.values() if old(session)]
+        gone = {*jobs, *sessions}
+        if gone:
+            leases = [lease.id for lease in self.leases.values() if lease.work in gone]
+            self._database.remove(Removal(jobs, sessions, leases, self._next))
+            self._by_key = {key: id for key, id in self._by_key.items() if id not in gone}
+        return sorted(gone)
+
+    # Inside
+
+    def _job(self, id: int) -> Job:
+        if id not in self.jobs:
+            raise UnknownId(f"There is no job {id}.")
+        return self.jobs[id]
+
+    def _session(self, id: int) -> SessionRecord:
+        if id not in self.sessions:
+            raise UnknownId(f"There is no session {id}.")
+        return self.sessions[id]
+
+    def _attempt(self, id: int, attempt: int) -> tuple[Job, LeaseRecord]:
+        job = self._job(id)
+        if not job.state.live or job.attempt != attempt or job.lease is None:
+            raise IllegalTransition(
+                f"job {id} is {job.state.value} at attempt {job.attempt}: attempt {attempt} is not under way."
+            )
+        return job, self.leases[job.lease]
+
+    def _live_leases(self) -> list[LeaseRecord]:
+        return [self.leases[lease.id] for lease in self.held()]
+
+    def _move_job(self, job: Job, note: str, now: int) -> Job:
+        self._save(Change(jobs={job.id: job}, notes=[Note(now, job.id, note)]), now)
+        return job
+
+    def _record(self, work: int) -> Job | SessionRecord | None:
+        return self.jobs.get(work) or self.sessions.get(work)
+
+    def _save(self, change: Change, now: int) -> None:
+        """Commit a change with what follows from it: promises end, accounts are settled before."""
+        for record in [*change.jobs.values(), *change.sessions.values()]:
+            if record.id in self.promises and not _queued(record):
+                change.promises[record.id] = None
+        before = {id: self.leases.get(id) for id in change.leases}
+        for id, lease in change.leases.items():
+            if held_nano(lease) != held_nano(before[id]):
+                key = (lease.group, lease.owner)
+                change.accounts[key] = self._accounts.settled(key, now)
+        self._database.save(change)
+        for id, lease in change.leases.items():
+            self._accounts.change(before[id], lease)
+        self._show(change.jobs.values(), change.sessions.values(), change.leases.values())
+
+    def _show(
+        self, jobs: Iterable[Job], sessions: Iterable[SessionRecord], leases: Iterable[LeaseRecord]
+    ) -> None:
+        for job in jobs:
+            self._waiting.follow(job.id, work_of_job(job) if job.state.waiting else None)
+            if job.key is not None:
+                self._by_key[job.owner, job.key] = job.id
+        for session in sessions:
+            waits = session.state is SessionState.WAITING
+            self._waiting.follow(session.id, work_of_session(session) if waits else None)
+        for lease in leases:
+            self._held.follow(lease.id, lease_view(lease) if lease.live else None)
+
+
+def _queued(record: Job | SessionRecord | None) -> bool:
+    return record is not None and record.state in (JobState.QUEUED, SessionState.WAITING)
+
+
+def _rest(job: Job, now: int) -> dict[str, Any]:
+    """Return the fields of a job whose age stops growing."""
+    grown = 0 if job.waiting_since is None else max(0, now - job.waiting_since)
+    return {"age_s": job.age_s + grown, "waiting_since": None}

@@ -1,0 +1,47 @@
+"""The schema's version: refuses a newer one, upgrades an older one.
+
+Owns the list of revisions. Alembic is loaded only when there is something to upgrade, so that an ordinary
+start does not pay for it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from jupyter_gpupool.ledger.errors import LedgerError
+
+REVISIONS = ("0001",)  # oldest first; the last is what `tables` describes
+HEAD = REVISIONS[-1]
+
+
+def revision(connection: Connection) -> str | None:
+    """Return the schema's version, or None for an empty database."""
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    version: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return version
+
+
+def upgrade(connection: Connection, to: str = HEAD) -> None:
+    """Bring the schema to a version, all of it or nothing, within the connection's transaction.
+
+    Raises
+    ------
+    LedgerError
+        If a newer version of this package wrote the database.
+    """
+    present = revision(connection)
+    if present == to:
+        return
+    if present is not None and present not in REVISIONS:
+        raise LedgerError(
+            f"The ledger was written by a newer jupyter-gpupool (schema {present}; this version knows up to "
+            f"{HEAD}): install that version again, or set another GPUPOOL_HOME."
+        )
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "jupyter_gpupool.ledger:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, to)

@@ -1,0 +1,111 @@
+"""What waits and what is held, in the scheduler's words, kept ready between passes.
+
+Owns the translation of records into `scheduler.model` values and their order. A record is translated
+once, when it changes; never at each pass.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from jupyter_gpupool.ledger.records import Job, LeaseRecord, SessionRecord
+from jupyter_gpupool.scheduler.model import Lease, Work
+
+
+def work_of_job(job: Job) -> Work:
+    """Return a queued or held job as the scheduler sees it."""
+    return Work(
+        id=job.id,
+        kind="job",
+        user=job.owner,
+        group=job.group,
+        priority=job.priority,
+        submitted=job.submitted,
+        limit=job.limit_s,
+        request=job.request,
+        resumable=job.resumable,
+        held=job.held,
+        not_before=job.not_before,
+        window=job.window,
+        age=job.age_s,
+    )
+
+
+def work_of_session(session: SessionRecord) -> Work:
+    """Return a waiting session as the scheduler sees it."""
+    return Work(
+        id=session.id,
+        kind="session",
+        user=session.owner,
+        group=session.group,
+        priority=session.priority,
+        submitted=session.submitted,
+        limit=session.limit_s,
+        request=session.request,
+    )
+
+
+def lease_view(record: LeaseRecord) -> Lease:
+    """Return a live lease as the scheduler sees it."""
+    return Lease(
+        id=record.id,
+        work=record.work,
+        kind=record.kind,
+        user=record.owner,
+        group=record.group,
+        priority=record.priority,
+        request=record.request,
+        placement=record.placement,
+        start=record.start,
+        end=record.end,
+        whole=record.whole,
+        resumable=record.resumable,
+    )
+
+
+class Waiting:
+    """All that waits, sorted by (submitted, id)."""
+
+    def __init__(self) -> None:
+        self._order: list[tuple[int, int]] = []
+        self._works: dict[int, Work] = {}
+        self._ready: tuple[Work, ...] | None = ()
+
+    def follow(self, id: int, work: Work | None) -> None:
+        """Take over the newest version of a piece of work; None if it does not wait."""
+        known = self._works.pop(id, None)
+        if work is not None:
+            self._works[id] = work
+            if known is None:
+                insort(self._order, (work.submitted, id))
+        elif known is not None:
+            del self._order[bisect_left(self._order, (known.submitted, id))]
+        self._ready = None
+
+    def all(self) -> tuple[Work, ...]:
+        """Return everything in order; the same object until something changes."""
+        if self._ready is None:
+            self._ready = tuple(self._works[id] for _, id in self._order)
+        return self._ready
+
+
+class Held:
+    """All live leases, by id."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease] = {}
+        self._ready: tuple[Lease, ...] | None = ()
+
+    def follow(self, id: int, lease: Lease | None) -> None:
+        """Take over the newest version of a lease; None if it is free."""
+        if lease is not None:
+            self._leases[id] = lease
+        else:
+            self._leases.pop(id, None)
+        self._ready = None
+
+    def all(self) -> tuple[Lease, ...]:
+        """Return every live lease; the same object until something changes."""
+        if self._ready is None:
+            self._ready = tuple(self._leases.values())
+        return self._ready
