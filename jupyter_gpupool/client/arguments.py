@@ -118,11 +118,13 @@ class _AskHelp(argparse.Action):
         raise HelpAsked(parser.format_help())
 
 
-def job_id(text: str) -> int:
-    """Read a job's number, written ``17`` or ``#17``."""
+def job_id(text: str) -> int | str:
+    """Read a job's number, written ``17`` or ``#17``; ``last`` stays as it is."""
+    if text == "last":
+        return text
     match = re.fullmatch(r"#?([1-9][0-9]*)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a job's number, such as 17")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a job's number, such as 17, nor last")
     return int(match.group(1))
 
 
