@@ -110,7 +110,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def jp_server_config(jp_server_config: dict[str, Any], found: list[str]) -> dict[str, Any]:
+def jp_server_config(found: list[str]) -> dict[str, Any]:
     return {
         "ServerApp": {
             "jpserver_extensions": {"jupyter_gpupool": True},
