@@ -1,0 +1,94 @@
+"""What a job may tell the pool and ask it: ``import gpupool_job`` in any Python from 3.9 on.
+
+Owns: `should_stop`, `progress`, `checkpoint_dir`. Outside a job they do nothing harmful: there is no stop,
+progress goes nowhere, checkpoints go to a folder here. Never: anything at import.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+
+__all__ = ["checkpoint_dir", "progress", "should_stop"]
+
+_stopping = threading.Event()
+
+
+def should_stop() -> bool:
+    """Tell whether the pool wants this job to save its work and end.
+
+    The first call in the main thread makes SIGTERM set this answer instead of ending the process, unless
+    the program handles SIGTERM itself. All processes of the job get the same answer.
+    """
+    _listen()
+    return _stopping.is_set() or os.path.exists(_in_job("stop") or "")
+
+
+def progress(fraction: float | None = None, **values: object) -> None:
+    """Report how far the job is.
+
+    Parameters
+    ----------
+    fraction : float, optional
+        From 0 to 1.
+    **values
+        Numbers or texts to show beside it, such as ``loss=0.3``.
+    """
+    path = _in_job("progress.jsonl")
+    if path is None:
+        return
+    if fraction is not None:
+        fraction = min(1.0, max(0.0, float(fraction)))
+    shown = {name: _plain(value) for name, value in values.items()}
+    line = json.dumps({"t": time.time(), "fraction": fraction, "values": shown}) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line.encode("utf-8"))  # one write: lines of several processes never mix
+    finally:
+        os.close(descriptor)
+
+
+def checkpoint_dir() -> str:
+    """Return the folder for checkpoints: it is there again when the job runs again."""
+    folder = os.environ.get("GPUPOOL_CHECKPOINT_DIR") or os.path.abspath("checkpoint")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def _in_job(name: str) -> str | None:
+    folder = os.environ.get("GPUPOOL_JOB_DIR")
+    return os.path.join(folder, name) if folder else None
+
+
+def _listen() -> None:
+    if (
+        _in_job("stop")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(number: int, frame: object) -> None:
+    """Remember the signal, and leave a mark for the job's other processes and threads."""
+    _stopping.set()
+    try:
+        open(_in_job("stop") or os.devnull, "a").close()
+    except OSError:
+        pass
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON can hold: numbers of other libraries as Python's, all else as text."""
+    item = getattr(value, "item", None)
+    try:
+        value = item() if callable(item) else value
+    except (TypeError, ValueError, RuntimeError):
+        return str(value)  # an array
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
