@@ -1,0 +1,332 @@
+"""The launcher: one small process a pool, which starts jobs and outlives the service.
+
+Owns: the attempts of this pool, their runners (by pidfd), control groups and time limits, the record
+of their ends, and telling the clients. Never: a queue, a decision on who runs, a path that the
+specification does not name, more than one thread.
+
+It can be killed at any moment: runners go on, and the next launcher adopts them from their records.
+Nothing starts twice and nothing runs unrecorded, because a runner waits until its record is on disk,
+and ends by itself if the launcher ends first.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
+from jupyter_gpupool.engines.local.attempt import CLEAR_PATIENCE_S, KILL_AGAIN_S, Attempt, Clearing, Step
+from jupyter_gpupool.engines.local.cgroups import Subtree
+from jupyter_gpupool.engines.local.proctree import starttime
+from jupyter_gpupool.engines.local.protocol import report_to_json, spec_from_json
+from jupyter_gpupool.engines.local.records import ExitRecord, Index, RunnerRecord, StopRecord
+from jupyter_gpupool.engines.local.runner import Runner, fork_runner
+
+_READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Launcher:
+    """The attempts of the pool at `home` within the boot `boot_id`."""
+
+    def __init__(self, home: Path, boot_id: str, subtree: Subtree, selector: selectors.BaseSelector) -> None:
+        self._boot_id = boot_id
+        self._subtree = subtree
+        self._selector = selector
+        self._index = Index(home)
+        self._attempts: dict[str, Attempt] = {}
+        self._spare: Runner | None = None
+        self._ends_to_tell: list[Ended] = []
+        self.retiring = False
+        self.quitting = False
+
+    # What clients ask for
+
+    def handle(self, name: str, message: dict[str, Any]) -> Any:
+        """Do what the checked request asks and return its result.
+
+        Raises
+        ------
+        EngineError
+            It cannot be done; nothing was started.
+        """
+        if name == "start":
+            return report_to_json(self.start(spec_from_json(message["spec"])))
+        if name == "stop":
+            self.stop(message["key"], StopRecord(message["cause"], time.monotonic() + message["grace_s"]))
+        elif name == "list":
+            return [report_to_json(attempt.report()) for attempt in self._attempts.values()]
+        elif name == "forget":
+            self.forget(message["key"])
+        elif name == "retire":
+            self.retiring = True
+        elif name == "quit":
+            self.quitting = True
+        return None
+
+    def start(self, spec: WorkSpec) -> Started:
+        """Run `spec`, unless its key is known already."""
+        known = self._attempts.get(spec.key)
+        if known:
+            return known.started()
+        if self.retiring or self.quitting:
+            raise EngineError("The launcher is being stopped and starts nothing new.")
+        attempt = Attempt(spec)
+        if attempt.records.runner():
+            raise EngineError(f"The attempt {spec.key} has run already; it does not run twice.")
+        self._attempts[spec.key] = attempt
+        self._begin(attempt)
+        return attempt.started()
+
+    def stop(self, key: str, request: StopRecord) -> None:
+        """Ask the attempt to end, and have it killed when the request says."""
+        attempt = self._attempts.get(key)
+        if attempt and attempt.pidfd >= 0:
+            self._ask(attempt, attempt.asked(request))
+
+    def forget(self, key: str) -> None:
+        """Drop an attempt that is over."""
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return
+        if attempt.end is None or attempt.alive:
+            raise EngineError(f"The attempt {key} is not over; it cannot be forgotten.")
+        self._index.drop(attempt.spec)
+        del self._attempts[key]
+
+    # Beginning
+
+    def _begin(self, attempt: Attempt) -> None:
+        """Hand the attempt to a runner, record that, and only then let it go."""
+        try:
+            self._index.add(attempt.spec)
+            attempt.records.prepare(attempt.spec)
+            self._hand_over(attempt)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            reason = (error.strerror or str(error)).lower()
+            message = f"The job could not be started: {reason}{where}."
+            self._settle(attempt, attempt.never_began(message, time.time()))
+
+    def _hand_over(self, attempt: Attempt) -> None:
+        spec, records = attempt.spec, attempt.records
+        with ExitStack() as opened:
+            snapshot = _kept(opened, os.open(spec.snapshot, _READ_ONLY)) if spec.snapshot else None
+            spec_file, log, exit_record = (
+                _kept(opened, descriptor)
+                for descriptor in (records.open_spec(), records.open_log(), records.open_exit())
+            )
+            runner = self._take_runner()
+            opened.callback(runner.dismiss)
+            if runner.leaf:
+                runner.leaf.limit(spec.cpus_milli, spec.memory_mib)
+            runner.order(spec_file, log, exit_record, snapshot)
+            unless_gone = opened.enter_context(ExitStack())
+            pidfd = _kept(unless_gone, os.pidfd_open(runner.pid))
+            record = RunnerRecord(
+                pid=runner.pid,
+                starttime=starttime(runner.pid) or 0,
+                boot_id=self._boot_id,
+                clock=time.monotonic(),
+                started=time.time(),
+                leaf=runner.leaf,
+            )
+            records.write_runner(record)
+            runner.go()
+            unless_gone.pop_all()
+        attempt.runner, attempt.adopted = record, False
+        self._watch(attempt, pidfd)
+
+    def _take_runner(self) -> Runner:
+        """The runner made ahead of need if it is still there, else a new one."""
+        self.reap()
+        spare, self._spare = self._spare, None
+        return spare or self._make_runner()
+
+    def _make_runner(self) -> Runner:
+        return fork_runner(self._subtree.make_leaf(f"job-{time.time_ns():x}"))
+
+    def prepare_spare(self) -> None:
+        """Make a runner ahead of need, when there is none."""
+        if self._spare is None and not self.retiring:
+            with suppress(OSError):
+                self._spare = self._make_runner()
+
+    def reap(self) -> None:
+        """Reap the runners that have ended; their records say how, not their statuses."""
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                if self._spare and self._spare.pid == pid:
+                    self._spare.dismiss()
+                    self._spare = None
+
+    def _watch(self, attempt: Attempt, pidfd: int) -> None:
+        attempt.pidfd = pidfd
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda _events: self._runner_ended(attempt))
+
+    # Ending
+
+    def _ask(self, attempt: Attempt, request: StopRecord) -> None:
+        attempt.stop = request
+        with suppress(OSError):
+            attempt.records.write_stop(request)
+        attempt.tree.ask()
+
+    def _runner_ended(self, attempt: Attempt) -> None:
+        self._selector.unregister(attempt.pidfd)
+        os.close(attempt.pidfd)
+        attempt.pidfd = -1
+        self.reap()
+        self._conclude(attempt)
+
+    def _conclude(self, attempt: Attempt) -> None:
+        """Find out how an attempt ended whose runner is gone."""
+        record = attempt.records.end()
+        if isinstance(record, ExitRecord):
+            self._clear(attempt, self._end_reported(attempt, record), record.tree_gone)
+        elif attempt.adopted and not attempt.stop and not attempt.records.began():
+            self._begin(attempt)
+        else:
+            self._clear(attempt, attempt.lost(time.time()), gone=False)
+
+    def _end_reported(self, attempt: Attempt, record: ExitRecord) -> Ended:
+        leaf = attempt.runner.leaf if attempt.runner else None
+        return attempt.ended_as(
+            record,
+            tree_gone=False,
+            peak_mib=leaf.peak_mib() if leaf else None,
+            oom=leaf.out_of_memory() if leaf else False,
+        )
+
+    def _clear(self, attempt: Attempt, report: Ended, gone: bool) -> None:
+        """Settle at once what is known to be gone; else kill until it is."""
+        leaf = attempt.tree.leaf
+        if gone and not (leaf and leaf.pids()):
+            self._settle(attempt, replace(report, tree_gone=True))
+        else:
+            now = time.monotonic()
+            attempt.clearing = Clearing(report, since=now, again=now)
+            self._clear_again(attempt, now)
+
+    def _clear_again(self, attempt: Attempt, now: float) -> None:
+        clearing = attempt.clearing
+        assert clearing is not None
+        if attempt.tree.kill():
+            attempt.clearing = None
+            self._settle(attempt, replace(clearing.report, tree_gone=True))
+            return
+        clearing.put_off(now)
+        if not clearing.told and now - clearing.since > CLEAR_PATIENCE_S:
+            clearing.told = True
+            self._settle(attempt, clearing.report)
+
+    def _settle(self, attempt: Attempt, end: Ended) -> None:
+        attempt.end = end
+        if end.tree_gone and attempt.runner and attempt.runner.leaf:
+            attempt.runner.leaf.remove()
+        with suppress(OSError):
+            attempt.records.write_end(end)
+        self._ends_to_tell.append(end)
+
+    def take_ends(self) -> list[Ended]:
+        """The ends settled since the last call."""
+        ends, self._ends_to_tell = self._ends_to_tell, []
+        return ends
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        """The next moment, in monotonic time, at which `tick` has something to do."""
+        steps = [attempt.next_step() for attempt in self._attempts.values()]
+        return min((step[0] for step in steps if step), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`."""
+        for attempt in list(self._attempts.values()):
+            step = attempt.next_step()
+            if step and step[0] <= now:
+                self._do(attempt, step[1], now)
+
+    def _do(self, attempt: Attempt, step: Step, now: float) -> None:
+        if step == "ask":
+            self._ask(attempt, attempt.asked_by_limit())
+        elif step == "kill":
+            attempt.kill_again = now + KILL_AGAIN_S
+            attempt.tree.kill()
+        else:
+            self._clear_again(attempt, now)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an attempt is alive."""
+        return any(attempt.alive for attempt in self._attempts.values())
+
+    def hello(self) -> dict[str, Any]:
+        """What a client hears first."""
+        survival = asdict(self._subtree.survival())
+        return {"event": "hello", "version": __version__, "boot_id": self._boot_id, "survival": survival}
+
+    # Coming and going
+
+    def recover(self) -> None:
+        """Take over what an earlier launcher left: adopt what lives, settle what ended."""
+        for spec, records in self._index.read():
+            attempt = Attempt(spec, runner=records.runner(), stop=records.stop(), adopted=True)
+            record = records.end()
+            if attempt.runner is None and record is None:
+                self._index.drop(spec)
+            else:
+                self._attempts[spec.key] = attempt
+                self._take_over(attempt, record)
+        kept = [attempt.runner.leaf for attempt in self._attempts.values() if attempt.runner]
+        self._subtree.sweep(keep=frozenset(leaf.held.name for leaf in kept if leaf))
+
+    def _take_over(self, attempt: Attempt, record: ExitRecord | Ended | None) -> None:
+        same_boot = attempt.runner is not None and attempt.runner.boot_id == self._boot_id
+        if isinstance(record, Ended):
+            attempt.end = record
+            if not record.tree_gone:
+                self._clear(attempt, record, gone=not same_boot)
+        elif same_boot:
+            pidfd = _open_if_alive(attempt.runner)
+            if pidfd is None:
+                self._conclude(attempt)
+            else:
+                self._watch(attempt, pidfd)
+        elif record:
+            self._settle(attempt, attempt.ended_as(record, tree_gone=True, peak_mib=None, oom=False))
+        else:
+            self._settle(attempt, attempt.rebooted(time.time()))
+
+    def close(self) -> None:
+        """Let go of everything; jobs go on."""
+        if self._spare:
+            self._spare.dismiss()
+            with suppress(ChildProcessError):
+                os.waitpid(self._spare.pid, 0)
+        self._subtree.leave()
+
+
+def _kept(opened: ExitStack, descriptor: int) -> int:
+    """`descriptor`, to be closed with `opened`."""
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _open_if_alive(runner: RunnerRecord | None) -> int | None:
+    """A pidfd of the recorded runner; None when its process id is free or somebody else's."""
+    if runner is None:
+        return None
+    try:
+        pidfd = os.pidfd_open(runner.pid)
+    except OSError:
+        return None
+    if starttime(runner.pid) == runner.starttime:
+        return pidfd
+    os.close(pidfd)
+    return None

@@ -1,0 +1,295 @@
+"""The runner: the process between the launcher and the user's program, one for each attempt.
+
+Owns: waiting for the order and the word to go, unpacking the snapshot, starting the user's program,
+reaping, ending what the program leaves behind, and reporting through the descriptor it was handed.
+Never: a path of its own choosing, the launcher's sockets, a decision on limits.
+
+It is forked from the launcher without exec, ahead of need, together with the process that will
+become the user's program, which is already in its control group. Everything about the job comes by
+descriptor. Until the word to go, the end of the launcher is the end of both, and nothing has run.
+Whoever drops the launcher's identity for a user's does so on receiving the order, before the
+specification is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from jupyter_gpupool.engines.local.cgroups import Leaf
+from jupyter_gpupool.engines.local.proctree import MARK, Tree
+from jupyter_gpupool.engines.local.records import ExitRecord
+from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
+
+ORDER, GO = b"o", b"g"
+TREE_PATIENCE_S = 5.0
+_JOB_UMASK = 0o022
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The launcher's end of a runner that has no order yet."""
+
+    pid: int
+    leaf: Leaf | None
+    channel: socket.socket
+
+    def order(self, spec: int, log: int, exit_record: int, snapshot: int | None) -> None:
+        """Hand over the descriptors of one attempt."""
+        descriptors = [spec, log, exit_record] + ([] if snapshot is None else [snapshot])
+        socket.send_fds(self.channel, [ORDER], descriptors)
+
+    def go(self) -> None:
+        """Let it run; after this the attempt may have begun."""
+        self.channel.sendall(GO)
+        self.channel.close()
+
+    def dismiss(self) -> None:
+        """Let it end without having run anything."""
+        self.channel.close()
+
+
+def fork_runner(leaf: Leaf | None) -> Runner:
+    """Fork a runner that will start its job inside `leaf`.
+
+    Raises
+    ------
+    OSError
+        The machine has no process or memory left.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if pid == 0:
+        _never_return(lambda: _runner(theirs.fileno(), leaf))
+    theirs.close()
+    return Runner(pid, leaf, ours)
+
+
+def _never_return(body: Callable[[], None]) -> NoReturn:
+    """Run `body` in a forked process, which must not go back into its parent's code."""
+    status = 1
+    try:
+        body()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _runner(channel: int, leaf: Leaf | None) -> None:
+    gc.disable()
+    _close_all_but(channel)
+    os.setsid()
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(ignored, signal.SIG_IGN)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    program_channel, program_end = socket.socketpair()
+    program = os.fork()
+    if program == 0:
+        _never_return(lambda: _become_the_program(program_end.fileno(), leaf))
+    program_end.close()
+    with socket.socket(fileno=channel) as launcher:
+        descriptors = _receive_order(launcher, 4)
+        if not descriptors or launcher.recv(1) != GO:
+            return
+    spec, log, exit_record, *snapshot = descriptors
+    os.write(exit_record, b"\n")
+    with open(spec, "rb", closefd=False) as file:
+        job = json.load(file)
+    folder = Path(job["folder"]) / str(job["attempt"])
+    failure = _prepare_code(folder / "code", snapshot, job["snapshot_sha256"])
+    if not failure:
+        failure = _let_go(program_channel, spec, log)
+    program_channel.close()
+    record = _wait_and_clear(program, Tree(leaf, os.getpid(), str(folder)), failure)
+    os.write(exit_record, json.dumps(asdict(record)).encode())
+    os.fsync(exit_record)
+
+
+def _prepare_code(code: Path, snapshot: list[int], sha256: str | None) -> str:
+    """Unpack the snapshot into `code`; returns what went wrong, or nothing.
+
+    The end of the waiting process means that the job was told to end: unpacking then stops.
+    """
+    failure = ""
+    with suppress(_AbandonedError):
+        signal.signal(signal.SIGCHLD, _abandon)
+        failure = _unpack(code, snapshot, sha256)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return failure
+
+
+def _unpack(code: Path, snapshot: list[int], sha256: str | None) -> str:
+    try:
+        code.mkdir(mode=0o700, exist_ok=True)
+        for descriptor in snapshot:
+            with open(descriptor, "rb") as file:
+                unpack(file, sha256 or "", code)
+    except BadSnapshotError as error:
+        return str(error)
+    except OSError as error:
+        return f"The snapshot could not be unpacked into {code}: {_reason(error)}."
+    return ""
+
+
+class _AbandonedError(Exception):
+    """The job was told to end before it began."""
+
+
+def _abandon(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _AbandonedError
+
+
+def _let_go(program: socket.socket, spec: int, log: int) -> str:
+    """Let the waiting process become the user's program; returns what went wrong, or nothing."""
+    with suppress(ConnectionError):
+        socket.send_fds(program, [ORDER], [spec, log])
+        parts = []
+        while part := program.recv(4096):
+            parts.append(part)
+        return b"".join(parts).decode()
+    return ""
+
+
+def _wait_and_clear(program: int, tree: Tree, failure: str) -> ExitRecord:
+    """Reap whatever ends until the program has, then end what it leaves behind."""
+    reaped = status = 0
+    while reaped != program:
+        reaped, status = os.waitpid(-1, 0)
+    ended = time.time()
+    gone = _end_the_rest(tree)
+    code = os.waitstatus_to_exitcode(status)
+    peak = -(-resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+    if failure:
+        return ExitRecord(None, None, "start", failure, None, ended, gone)
+    return ExitRecord(code if code >= 0 else None, -code if code < 0 else None, "exit", "", peak, ended, gone)
+
+
+def _end_the_rest(tree: Tree) -> bool:
+    """Kill and reap until nothing of the job is left; False if something still is after a while."""
+    deadline = time.monotonic() + TREE_PATIENCE_S
+    while not (_reap() and not (tree.leaf and tree.leaf.pids())):
+        if time.monotonic() > deadline:
+            return False
+        tree.kill()
+        time.sleep(0.002)
+    return True
+
+
+def _reap() -> bool:
+    """Reap every child that has ended; True when there is no child left."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return False
+    return True
+
+
+def _become_the_program(channel: int, leaf: Leaf | None) -> None:
+    """Wait in the control group for the order, then turn into the user's program."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _reset_signals()
+    _close_all_but(channel)
+    os.setsid()
+    failure = _enter(leaf)
+    with socket.socket(fileno=channel) as runner:
+        descriptors = _receive_order(runner, 2)
+        if descriptors:
+            runner.sendall((failure or _execute(*descriptors)).encode())
+
+
+def _enter(leaf: Leaf | None) -> str:
+    try:
+        if leaf:
+            leaf.enter()
+    except OSError as error:
+        return f"The job could not enter its control group: {_reason(error)}."
+    return ""
+
+
+def _receive_order(channel: socket.socket, most: int) -> list[int]:
+    """The descriptors that come with the order; none when the other end went away instead."""
+    message, descriptors, _, _ = socket.recv_fds(channel, 1, most, socket.MSG_CMSG_CLOEXEC)
+    return descriptors if message == ORDER else []
+
+
+def _execute(spec: int, log: int) -> str:
+    """Exec the user's program; returns only to say why that was not possible."""
+    with open(spec, "rb") as file:
+        file.seek(0)
+        job = json.load(file)
+    job_dir = str(Path(job["folder"]) / str(job["attempt"]))
+    environment = {**job["environment"], MARK: job_dir}
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.umask(_JOB_UMASK)
+    try:
+        os.chdir(job["workdir"])
+    except OSError as error:
+        return f"The working directory {job['workdir']} cannot be entered: {_reason(error)}."
+    try:
+        os.execvpe(job["argv"][0], job["argv"], environment)
+    except OSError as error:
+        return _why_not_executed(job["argv"][0], error)
+
+
+def _why_not_executed(program: str, error: OSError) -> str:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        hint = "there is no such program (or the interpreter that its first line names is missing)"
+    elif error.errno == errno.EACCES:
+        hint = "it is not executable for this user"
+    elif error.errno == errno.ENOEXEC:
+        hint = "it is no program: a script needs a first line like #!/bin/sh"
+    elif error.errno == errno.E2BIG:
+        hint = "its arguments and environment are longer than the system allows"
+    else:
+        hint = _reason(error)
+    return f"{program} could not be started: {hint}."
+
+
+def _reset_signals() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _close_all_but(kept: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor != kept:
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
