@@ -1,0 +1,1 @@
+"""The service: the one process that owns a pool's queue and answers its REST interface."""

@@ -1,0 +1,125 @@
+"""What is executed for a job: program, arguments, environment, folder.
+
+Owns: the step from a job's entry and its lease to a `WorkSpec`, complete, with absolute paths. Pure.
+Never: a shell, a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Mapping
+
+from jupyter_gpupool.client import hosts
+from jupyter_gpupool.devices import modes
+from jupyter_gpupool.engines.base import WorkSpec
+from jupyter_gpupool.ledger.records import Job, LeaseRecord
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.snapshots import SnapshotStore
+
+NOTEBOOK_HOST = "jupyter_gpupool.engines.local.notebook_host"
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def key_of(job: Job) -> str:
+    """Return the name of a job's present attempt, which an engine runs at most once."""
+    return f"{job.id}/{job.attempt}"
+
+
+def work_spec(
+    job: Job, lease: LeaseRecord, config: ServiceConfig, snapshots: SnapshotStore, card_mib: int
+) -> WorkSpec:
+    """Return everything an engine needs to run the job's present attempt.
+
+    Parameters
+    ----------
+    card_mib
+        Memory of a whole card of the lease; 0 for work without a card.
+    """
+    folder = config.jobs / str(job.id)
+    code = folder / str(job.attempt) / "code"
+    snapshot = str(snapshots.path(job.owner, job.snapshot)) if job.snapshot else None
+    return WorkSpec(
+        key=key_of(job),
+        job=job.id,
+        attempt=job.attempt,
+        kind=job.kind,
+        argv=_argv(job, code),
+        environment=_environment(job, lease, config, folder, code, card_mib),
+        workdir=str(code) if job.workdir_mode == "snapshot" else job.workdir,
+        snapshot=snapshot,
+        snapshot_sha256=job.snapshot,
+        folder=str(folder),
+        limit_s=job.limit_s,
+        grace_s=job.grace_s,
+        cpus_milli=job.request.cpus_milli,
+        memory_mib=job.request.memory_mib,
+        owner=job.owner,
+        entry=dict(job.entry),
+    )
+
+
+def _argv(job: Job, code: Path) -> tuple[str, ...]:
+    python = str(job.interpreter["python"])
+    match job.kind:
+        case "script":
+            base = code if job.snapshot else Path(job.workdir)
+            return (python, str(base / job.entry["script"]), *job.entry["args"])
+        case "cell":
+            return (python, _host("cell_host.py"))
+        case "function":
+            return (python, _host("function_host.py"))
+        case "notebook":
+            return (sys.executable, "-I", "-m", NOTEBOOK_HOST)
+        case "command":
+            return tuple(job.entry["argv"])
+
+
+def _host(name: str) -> str:
+    return str(Path(next(iter(hosts.__path__))) / name)
+
+
+def _environment(
+    job: Job, lease: LeaseRecord, config: ServiceConfig, folder: Path, code: Path, card_mib: int
+) -> dict[str, str]:
+    """Return the user's variables, with the lease's and the job's own laid over them."""
+    gpus = [(share.uuid, share.mib) for share in lease.placement.gpus]
+    granted = modes.environment(
+        lease.mode,  # type: ignore[arg-type]
+        gpus,
+        card_mib=card_mib,
+        lease_id=lease.id,
+        cpus_milli=job.request.cpus_milli,
+    )
+    found = modes.merged(job.environment, granted)
+    for name, value in _defaults(job, config).items():
+        found.setdefault(name, value)
+    attempt = folder / str(job.attempt)
+    return found | {
+        "GPUPOOL_JOB_ID": str(job.id),
+        "GPUPOOL_ATTEMPT": str(job.attempt),
+        "GPUPOOL_JOB_DIR": str(attempt),
+        "GPUPOOL_OUT_DIR": str(folder / "out"),
+        "GPUPOOL_CODE_DIR": str(code),
+        "GPUPOOL_CHECKPOINT_DIR": str(folder / "checkpoint"),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": _python_path(job.environment, code if job.snapshot else None, config),
+    }
+
+
+def _defaults(job: Job, config: ServiceConfig) -> dict[str, str]:
+    """Return what a job has unless its user says otherwise; the run's id stays the same over all attempts."""
+    pool = hashlib.sha256(os.fsencode(config.home.path)).hexdigest()[:8]
+    return {
+        "PATH": DEFAULT_PATH,
+        "HOME": os.path.expanduser("~"),
+        "WANDB_RUN_ID": f"gpupool-{pool}-{job.id}",
+    }
+
+
+def _python_path(environment: Mapping[str, str], code: Path | None, config: ServiceConfig) -> str:
+    """Return the job's code first, then the user's own path, then the helpers for bare interpreters."""
+    own = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join(([str(code)] if code else []) + own + [str(config.home.portable)])

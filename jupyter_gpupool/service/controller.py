@@ -1,0 +1,330 @@
+"""The loop that joins policy, scheduler, ledger and engine.
+
+Owns: when the scheduler is asked, and that its answers come true: free room is filled at once after a
+submission or an end; a whole plan, with reasons and expected starts, follows off the request path.
+Never: a decision on who runs next, a request, a file of a job.
+
+Everything here runs in the event loop but `plan`, which reads only immutable values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Callable, Iterable, Sequence
+
+from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.devices.modes import mode_of
+from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
+from jupyter_gpupool.ledger.records import LeaseRecord, StartOrder
+from jupyter_gpupool.ledger.store import Ledger
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start
+from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.service.forecast import Forecast
+from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
+from jupyter_gpupool.service.policy_store import PolicyStore
+
+log = logging.getLogger("gpupool")
+
+TICK_S = 5.0
+REST = 2.0
+"""After a plan of t seconds, the next waits for at least REST·t, so that requests keep their share of the CPU."""
+LEAST_REST_S = 0.05
+STALE_S = 300
+RETRY_S = 1.0
+AGES_AT_ONCE = 500
+
+
+class Controller:
+    """Asks the scheduler and carries out what it says.
+
+    Parameters
+    ----------
+    clock
+        Seconds since the epoch.
+    on_started
+        Called with the new leases, in the event loop, after they are in the ledger.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policies: PolicyStore,
+        pool: Pool,
+        on_started: Callable[[list[LeaseRecord]], None],
+        clock: Callable[[], float] = time.time,
+    ):
+        self.ledger = ledger
+        self.policies = policies
+        self.pool = pool
+        self.forecast = Forecast()
+        self.trouble: str | None = None
+        self.plan_seconds = 0.0
+        self._clock = clock
+        self._on_started = on_started
+        self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
+        self._health: dict[str, str] = pool.healthy()
+        self.frame = self._frame()
+        self._edge = self._next_edge()
+        self._unplanned: set[int] = set()
+        self._fill_handle: asyncio.TimerHandle | None = None
+        self._fill_all = False
+        self._fill_after = 0.0
+        self._plan_wanted = asyncio.Event()
+        self._plan_at = 0
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="gpupool-plan")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin to plan; whatever runs already must be in the ledger by now."""
+        self._tasks = [asyncio.create_task(self._plan_forever()), asyncio.create_task(self._tick_forever())]
+        self.changed()
+
+    async def close(self) -> None:
+        """Stop planning; what runs goes on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._fill_handle:
+            self._fill_handle.cancel()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def now(self) -> int:
+        """The present, in whole seconds."""
+        return int(self._clock())
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.policies.policy
+
+    # -- what has happened -----------------------------------------------------------------------
+
+    def submitted(self, work: int) -> None:
+        """Something new waits: start it if there is room; the plan follows."""
+        self._unplanned.add(work)
+        self._plan_wanted.set()
+        loop = asyncio.get_running_loop()
+        self._fill_at(max(loop.time(), self._fill_after), everything=False)
+
+    def changed(self, works: Iterable[int] = ()) -> None:
+        """Room became free, or the order of things changed: fill at once, then plan.
+
+        Parameters
+        ----------
+        works
+            Work about which the last plan's word no longer holds.
+        """
+        works = list(works)
+        self.forecast.drop(works)
+        for work in works:
+            job = self.ledger.jobs.get(work)
+            if job and job.state.waiting and job.not_before > self.now:
+                self._edge = min(self._edge or job.not_before, job.not_before)
+        self._plan_wanted.set()
+        self._fill_at(0.0, everything=True)
+
+    def refresh_policy(self) -> bool:
+        """Look at the policy file; when another policy is in force, plan by it."""
+        if not self.policies.refresh(self.now):
+            return False
+        self._reframe()
+        self.changed()
+        return True
+
+    # -- filling ---------------------------------------------------------------------------------
+
+    def fill_now(self) -> None:
+        """Start what can start, before returning."""
+        if self._fill_handle:
+            self._fill_handle.cancel()
+            self._fill_handle = None
+        everything, self._fill_all = self._fill_all, False
+        if not self.policies.usable:
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        now = self.now
+        snapshot = self.snapshot(now)
+        if not everything:
+            snapshot = self._only_new(snapshot)
+        if snapshot.waiting:
+            self._begin(fill(snapshot, now).starts, now)
+        ended = loop.time()
+        self._fill_after = ended + REST * (ended - began)
+
+    def snapshot(self, now: int) -> Snapshot:
+        """Return the pool at this moment, as the scheduler sees it."""
+        frame = self.frame
+        return Snapshot(
+            nodes=frame.nodes,
+            gpus=frame.gpus,
+            partitions=frame.partitions,
+            groups=frame.groups,
+            users=frame.users,
+            priorities=frame.priorities,
+            windows=frame.windows,
+            waiting=self.ledger.waiting(),
+            leases=self.ledger.held(),
+            promises=tuple(self.ledger.promises.values()),
+            usage=self.ledger.usage(now),
+            settings=frame.settings,
+        )
+
+    def _only_new(self, snapshot: Snapshot) -> Snapshot:
+        """Narrow the snapshot to what can start after submissions alone.
+
+        Nothing became free since the last pass, so whatever it left waiting still waits; only what came
+        since the last plan may start, and only behind what is promised.
+        """
+        kept = self._unplanned | self.ledger.promises.keys()
+        return replace(snapshot, waiting=tuple(work for work in snapshot.waiting if work.id in kept))
+
+    def _fill_at(self, when: float, *, everything: bool) -> None:
+        self._fill_all |= everything
+        loop = asyncio.get_running_loop()
+        if self._fill_handle:
+            if self._fill_handle.when() <= when:
+                return
+            self._fill_handle.cancel()
+        self._fill_handle = loop.call_at(when, self.fill_now)
+
+    def _begin(self, starts: Sequence[Start], now: int) -> None:
+        """Write the starts, all jobs in one commit; then let the work begin."""
+        leases: list[LeaseRecord] = []
+        try:
+            for start in starts:
+                if start.work in self.ledger.sessions:
+                    order = self._order(start)
+                    leases.append(
+                        self.ledger.session_held(
+                            start.work, start.placement, now, mode=order.mode, charge_milli=order.charge_milli
+                        )
+                    )
+            if orders := [self._order(start) for start in starts if start.work in self.ledger.jobs]:
+                leases += self.ledger.start_jobs(orders, now)
+            self.trouble = None
+        except LedgerUnavailable as error:
+            self._pause(error)
+        except LedgerError as error:
+            log.warning("A plan does not fit the ledger (%s); planning again", error)
+            self._plan_wanted.set()
+        if leases:
+            works = [lease.work for lease in leases]
+            self.forecast.drop(works)
+            self._unplanned.difference_update(works)
+            self._plan_wanted.set()
+            self._on_started(leases)
+
+    def _order(self, start: Start) -> StartOrder:
+        work = self.ledger.jobs.get(start.work) or self.ledger.sessions[start.work]
+        mode = mode_of(whole=work.request.gpus > 0, simulated=self.pool.simulated)
+        priority = self.frame.priorities.get(work.priority)
+        return StartOrder(start.work, start.placement, mode, priority.charge_milli if priority else 1000)
+
+    def _pause(self, error: LedgerUnavailable) -> None:
+        """Say what is wrong with the disk, and try again soon."""
+        if self.trouble is None:
+            log.warning("%s", error)
+        self.trouble = str(error)
+        self._fill_at(asyncio.get_running_loop().time() + RETRY_S, everything=True)
+
+    # -- planning --------------------------------------------------------------------------------
+
+    async def _plan_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._plan_wanted.wait()
+            self._plan_wanted.clear()
+            began = loop.time()
+            try:
+                await self._plan_once()
+            except Exception:
+                log.exception("A plan failed; the next one comes with the next change")
+            self.plan_seconds = loop.time() - began
+            await asyncio.sleep(max(LEAST_REST_S, REST * self.plan_seconds))
+
+    async def _plan_once(self) -> None:
+        now = self.now
+        snapshot = self.snapshot(now)
+        taken = set(self._unplanned)
+        found = await asyncio.get_running_loop().run_in_executor(self._worker, plan, snapshot, now)
+        self._plan_at = now
+        self._unplanned -= taken
+        self.forecast.take(found, snapshot)
+        current = {work.id: work for work in self.ledger.waiting()}
+        self.forecast.drop(work.id for work in snapshot.waiting if current.get(work.id) is not work)
+        if not self.policies.usable:
+            return
+        try:
+            await self._remember(found, now)
+        except LedgerUnavailable as error:
+            self._pause(error)
+        if any(start.work in current for start in found.starts):  # as of a moment ago: look again before starting
+            self._fill_at(0.0, everything=True)
+
+    async def _remember(self, found: Plan, now: int) -> None:
+        """Write the promises, and count the ages, a few at a time between requests."""
+        waiting = {work.id for work in self.ledger.waiting()}
+        promises = [promise for promise in found.promises if promise.work in waiting]
+        self.ledger.set_promises(promises, [move for move in found.moves if move.work in waiting], now)
+        reasons = [(work, verdict.reason) for work, verdict in found.verdicts.items()]
+        for start in range(0, len(reasons), AGES_AT_ONCE):
+            self.ledger.accrue_age(dict(reasons[start : start + AGES_AT_ONCE]), now)
+            await asyncio.sleep(0)
+
+    # -- time passes -----------------------------------------------------------------------------
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._until_next())
+            try:
+                health = await asyncio.get_running_loop().run_in_executor(None, self.pool.healthy)
+                self._tick(health)
+            except LedgerUnavailable as error:
+                self._pause(error)
+            except Exception:
+                log.exception("A tick failed")
+
+    def _tick(self, health: dict[str, str]) -> None:
+        """Notice what changes by itself: the file, the cards' health, windows, and the end of a back-off."""
+        now = self.now
+        if self.refresh_policy():
+            return
+        edge_passed = self._edge is not None and self._edge <= now
+        if health != self._health or edge_passed or now - self.frame.made > FRESH_S:
+            self._health = health
+            self._reframe()
+            self.changed()
+        elif now - self._plan_at > STALE_S and self.ledger.waiting():
+            self._plan_wanted.set()
+
+    def _until_next(self) -> float:
+        if self._edge is None:
+            return TICK_S
+        return min(TICK_S, max(0.01, self._edge - self._clock()))
+
+    def _reframe(self) -> None:
+        self.frame = self._frame()
+        self._edge = self._next_edge()
+
+    def _frame(self) -> Frame:
+        return frame_of(self.policy, self.pool, self._health, self.now, self._slots, socket.gethostname())
+
+    def _next_edge(self) -> int | None:
+        """Return when something changes next by itself: a window's edge, a back-off's end."""
+        now = self.now
+        edges = [work.not_before for work in self.ledger.waiting() if work.not_before > now]
+        if (edge := self.frame.next_edge(now)) is not None:
+            edges.append(edge)
+        return min(edges, default=None)
+

@@ -1,0 +1,167 @@
+"""The parts of one service, joined.
+
+Owns: opening them in order, closing them in reverse, and what must be done now and then. Never: HTTP (see
+`application`), or the process (see `main`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.devices.find import open_pool
+from jupyter_gpupool.devices.locks import CardLocks
+from jupyter_gpupool.engines.base import Engine
+from jupyter_gpupool.engines.local import boot
+from jupyter_gpupool.engines.local.engine import LocalEngine
+from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord
+from jupyter_gpupool.ledger.store import Ledger
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.events import Bus
+from jupyter_gpupool.service.identity import Identify, identify
+from jupyter_gpupool.service.news import News
+from jupyter_gpupool.service.policy_store import PolicyStore
+from jupyter_gpupool.service.release import Releases
+from jupyter_gpupool.service.runs import Runs
+from jupyter_gpupool.service.sessions import Sessions
+from jupyter_gpupool.service.snapshots import SnapshotStore
+from jupyter_gpupool.service.views import Views
+
+log = logging.getLogger("gpupool")
+
+
+@dataclass
+class Service:
+    """One pool, open."""
+
+    config: ServiceConfig
+    pool: Pool
+    policies: PolicyStore
+    ledger: Ledger
+    engine: Engine
+    bus: Bus
+    news: News
+    controller: Controller
+    releases: Releases
+    snapshots: SnapshotStore
+    runs: Runs
+    sessions: Sessions
+    views: Views
+    identify: Identify
+    stopping: asyncio.Event
+    keep_jobs: bool = True
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.policies.policy
+
+    @property
+    def now(self) -> int:
+        """The present, in whole seconds."""
+        return self.controller.now
+
+    def stop(self, *, keep_jobs: bool = True) -> None:
+        """Ask the service to end."""
+        self.keep_jobs = keep_jobs
+        self.stopping.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is live: no job waits or runs, no lease is held, nobody listens."""
+        return not (self.ledger.waiting() or self.ledger.held() or self.bus.listeners)
+
+    async def end_all(self) -> None:
+        """Cancel everything that waits or runs, and wait until it is gone."""
+        for session in list(self.ledger.sessions.values()):
+            if session.state.value in ("waiting", "held"):
+                self.sessions.end(session, "The pool was stopped.")
+        for job in list(self.ledger.jobs.values()):
+            if job.state.waiting:
+                self.ledger.cancel_queued(job.id, "The pool was stopped.", self.now)
+        live = [job for job in self.ledger.jobs.values() if job.state.live]
+        await asyncio.gather(*(self.runs.stop(job, "cancel", "The pool was stopped.") for job in live))
+        while any(self.ledger.jobs[job.id].state.live for job in live):
+            await asyncio.sleep(0.05)
+
+
+async def open_service(
+    stack: AsyncExitStack,
+    config: ServiceConfig,
+    *,
+    clock: Callable[[], float] = time.time,
+    identify: Identify = identify,
+    pool: Pool | None = None,
+    engine: Engine | None = None,
+) -> Service:
+    """Open every part, find again what was under way, and begin to plan; `stack` closes it all.
+
+    Raises
+    ------
+    DevicesError, LedgerError, EngineError, PolicyError, Refused
+        The pool cannot be served; one sentence says why, and what to do.
+    """
+    config.home.make()
+    pool = pool or open_pool(config.simulate)
+    stack.callback(pool.close)
+    if not pool.simulated:
+        locks = CardLocks.take((card.uuid for card in pool.cards()), home=config.home.path)
+        stack.callback(locks.release)
+        log.info("%s", locks.describe())
+    ledger = Ledger.open(config.ledger_file, now=int(clock()), boot_id=config.boot_id or boot.boot_id())
+    stack.callback(ledger.close)
+    ledger.set_cards(
+        CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
+    )
+    policies = PolicyStore(config.policy_file, config.policy_history, pool)
+    policies.refresh(int(clock()))
+    bus = Bus(first=int(clock() * 1000))
+    stack.callback(bus.close)
+    news = News(bus)
+    engine = engine or LocalEngine(config.home.path)
+    snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
+
+    def begin(leases: list[LeaseRecord]) -> None:
+        for lease in leases:
+            if lease.kind == "session":
+                sessions.held(lease)
+            else:
+                runs.launch(lease)
+
+    controller = Controller(ledger, policies, pool, begin, news, clock)
+    releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
+    stack.callback(releases.close)
+    runs = Runs(config, controller, engine, releases, snapshots, news)
+    sessions = Sessions(controller, releases, news)
+    await engine.open(runs.ended)
+    stack.push_async_callback(engine.close)
+    stack.push_async_callback(runs.close)
+    stack.callback(sessions.close)
+    await runs.adopt()
+    sessions.adopt()
+    controller.open()
+    stack.push_async_callback(controller.close)
+    return Service(
+        config=config,
+        pool=pool,
+        policies=policies,
+        ledger=ledger,
+        engine=engine,
+        bus=bus,
+        news=news,
+        controller=controller,
+        releases=releases,
+        snapshots=snapshots,
+        runs=runs,
+        sessions=sessions,
+        views=Views(config, controller, engine.survival),
+        identify=identify,
+        stopping=asyncio.Event(),
+    )

@@ -1,0 +1,91 @@
+"""What has just happened, for whoever listens.
+
+Owns: the ring of recent events and the server-sent form of one. Listeners read the ring from where
+they left off, so a slow one costs nothing and a returning one (`Last-Event-ID`) misses nothing that
+is still in the ring. Never: the truth; that is the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+RING = 2000
+HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened; `owner` None = anybody may know."""
+
+    id: int
+    kind: str
+    owner: str | None
+    data: Mapping[str, Any]
+
+    def encoded(self) -> bytes:
+        """Return the event as one server-sent message."""
+        body = json.dumps(self.data, separators=(",", ":"))
+        return f"id: {self.id}\nevent: {self.kind}\ndata: {body}\n\n".encode()
+
+
+class Bus:
+    """The ring of events.
+
+    Parameters
+    ----------
+    first
+        The first id. Ids grow for ever, across restarts too, when it is the time in milliseconds.
+    """
+
+    def __init__(self, first: int):
+        self._next = first
+        self._ring: deque[Event] = deque(maxlen=RING)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def last(self) -> int:
+        """The id of the newest event."""
+        return self._next - 1
+
+    def publish(self, kind: str, data: Mapping[str, Any], owner: str | None = None) -> None:
+        """Tell everybody who listens (or only `owner`)."""
+        self._ring.append(Event(self._next, kind, owner, data))
+        self._next += 1
+        self._news.set()
+
+    def after(self, last: int, user: str) -> list[Event]:
+        """Return what `user` may know of the events after `last`.
+
+        When some of them have left the ring, a ``reset`` comes first: the listener must read the
+        state anew.
+        """
+        oldest = self._ring[0].id if self._ring else self._next
+        missed = [Event(max(last, 0), "reset", None, {})] if last < oldest - 1 or last >= self._next else []
+        start = 0 if missed else last + 1 - oldest
+        recent = list(self._ring)[start:]
+        return missed + [event for event in recent if event.owner in (None, user)]
+
+    async def news(self, last: int, timeout: float) -> None:
+        """Wait until there is an event after `last`, the bus closes, or `timeout` seconds have passed."""
+        if self._closed or self.last > last:
+            return
+        self._news.clear()
+        try:
+            await asyncio.wait_for(self._news.wait(), timeout)
+        except TimeoutError:
+            pass
+
+    @property
+    def closed(self) -> bool:
+        """Whether the service is stopping."""
+        return self._closed
+
+    def close(self) -> None:
+        """Let every listener go."""
+        self._closed = True
+        self._news.set()

@@ -1,0 +1,127 @@
+"""The service's process.
+
+Owns: `serve`: the socket, the signals, the log, and ending by itself when nothing is live. Jobs belong to
+the engine's launcher, so the service may end at any moment, in any way. Never: what requests mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Callable
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_unix_socket
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.devices.base import DevicesError
+from jupyter_gpupool.engines.base import EngineError
+from jupyter_gpupool.ledger import LedgerError
+from jupyter_gpupool.policy.problems import PolicyError
+from jupyter_gpupool.service.application import application
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.core import Service, open_service
+from jupyter_gpupool.service.moments import iso
+
+log = logging.getLogger("gpupool")
+
+IDLE_CHECK_S = 5.0
+SWITCH_INTERVAL_S = 0.0005
+"""How long a plan may keep a request from the interpreter."""
+MAX_BODY = 16 * 1024 * 1024
+
+
+def serve(config: ServiceConfig, *, background: bool = False, on_ready: Callable[[], None] | None = None) -> int:
+    """Serve a pool until asked to stop; return the exit code.
+
+    Parameters
+    ----------
+    background
+        Leave the terminal, session and control group of the caller first; the call then returns in the
+        caller when the service answers, or could not start.
+    on_ready
+        Called when the service answers.
+    """
+    os.umask(0o077)
+    if background:
+        from jupyter_gpupool.service.background import detach
+
+        if (code := detach(config)) is not None:
+            return code
+    try:
+        asyncio.run(run(config, on_ready=on_ready))
+    except (PoolError, DevicesError, LedgerError, EngineError, PolicyError) as error:
+        print(f"jupyter gpupool serve: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = None, **parts: Any) -> None:
+    """Serve a pool in this event loop until asked to stop.
+
+    Parameters
+    ----------
+    parts
+        See `open_service`.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    async with AsyncExitStack() as stack:
+        service = await open_service(stack, config, **parts)
+        server = HTTPServer(application(service), max_body_size=MAX_BODY)
+        server.add_socket(bind_unix_socket(str(config.home.service_socket), mode=0o600))
+        stack.callback(config.home.service_socket.unlink, missing_ok=True)
+        stack.push_async_callback(server.close_all_connections)
+        stack.callback(server.stop)
+        _describe(config, service)
+        stack.callback(config.home.service_record.unlink, missing_ok=True)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
+            stack.callback(loop.remove_signal_handler, number)
+        if config.self_started:
+            idle = asyncio.create_task(_end_when_idle(service))
+            stack.callback(idle.cancel)
+        log.info("Serving %s", service.pool.describe())
+        if on_ready:
+            on_ready()
+        await service.stopping.wait()
+        if not service.keep_jobs:
+            await service.end_all()
+        service.bus.close()
+
+
+def _describe(config: ServiceConfig, service: Service) -> None:
+    """Say who serves this home, for clients that must decide whether to start or replace a service."""
+    record = {
+        "pid": os.getpid(),
+        "version": __version__,
+        "pool": config.simulate,
+        "started": iso(service.now),
+        "python": sys.executable,
+    }
+    target = config.home.service_record
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps(record))
+    os.replace(part, target)
+
+
+async def _end_when_idle(service: Service) -> None:
+    """End the service when nothing has been live for a while."""
+    loop = asyncio.get_running_loop()
+    patience = service.config.idle_exit_s
+    last_use = loop.time()
+    while True:
+        await asyncio.sleep(min(IDLE_CHECK_S, patience / 4))
+        if not service.idle or service.requests_since_check():
+            last_use = loop.time()
+        elif loop.time() - last_use >= patience:
+            log.info("Nothing has been live for %g s; the service ends", patience)
+            service.stop()
+            return

@@ -1,0 +1,130 @@
+"""When what a lease held is free again.
+
+Owns: the leases that are being given back, until the memory of their cards is seen free. "Unknown" frees
+nothing. Never: ending a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Callable
+
+from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.devices.strangers import Holder, lease_of
+from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
+from jupyter_gpupool.ledger.records import LeaseRecord, LeaseState
+from jupyter_gpupool.ledger.store import Ledger
+
+log = logging.getLogger("gpupool")
+
+CHECK_S = 0.25
+PROC = Path("/proc")
+
+
+class Releases:
+    """The leases in state ``releasing``.
+
+    Parameters
+    ----------
+    on_free
+        Called when room became free.
+    """
+
+    def __init__(self, ledger: Ledger, pool: Pool, clock: Callable[[], int], on_free: Callable[[], None]):
+        self._ledger = ledger
+        self._pool = pool
+        self._clock = clock
+        self._on_free = on_free
+        self._holders: dict[int, Holder] = {}
+        self._gone: set[int] = set()
+        self._handle: asyncio.TimerHandle | None = None
+
+    def memory_is_free(self, lease: LeaseRecord, holder: Holder | None = None) -> bool:
+        """Whether no process of the lease is on its cards, and no dead one still has memory there."""
+        if self._pool.simulated or not lease.placement.gpus:
+            return True
+        uuids = {share.uuid for share in lease.placement.gpus}
+        return not any(
+            _is_of(process.pid, holder) for process in self._pool.processes() if process.uuid in uuids
+        )
+
+    def tree_gone(self, key: str) -> None:
+        """The last process of a job's attempt is gone: free its lease as soon as its memory is."""
+        job, _, attempt = key.partition("/")
+        for lease in self._releasing():
+            if lease.kind == "job" and (lease.work, lease.attempt) == (int(job), int(attempt)):
+                self._gone.add(lease.id)
+        self._check()
+
+    def given_back(self, lease: int, holder: Holder | None) -> None:
+        """A session's lease is over; its holder may live on, but not on the card."""
+        if holder:
+            self._holders[lease] = holder
+        self._gone.add(lease)
+        self._check()
+
+    def adopt(self, running: set[str]) -> None:
+        """At boot, take up the leases being given back; those of attempts in `running` wait for their end."""
+        for lease in self._releasing():
+            if f"{lease.work}/{lease.attempt}" not in running:
+                self._gone.add(lease.id)
+        self._check()
+
+    def close(self) -> None:
+        """Look no more; the next service does."""
+        if self._handle:
+            self._handle.cancel()
+
+    def _releasing(self) -> list[LeaseRecord]:
+        held = (self._ledger.leases[view.id] for view in self._ledger.held())
+        return [lease for lease in held if lease.state is LeaseState.RELEASING]
+
+    def _check(self) -> None:
+        if self._handle:
+            self._handle.cancel()
+            self._handle = None
+        freed = False
+        releasing = self._releasing()
+        self._gone.intersection_update(lease.id for lease in releasing)
+        for lease in releasing:
+            if lease.id in self._gone and self.memory_is_free(lease, self._holders.get(lease.id)):
+                freed |= self._free(lease.id)
+        if freed:
+            self._on_free()
+        if self._gone:
+            self._handle = asyncio.get_running_loop().call_later(CHECK_S, self._check)
+
+    def _free(self, lease: int) -> bool:
+        try:
+            self._ledger.free_lease(lease, self._clock())
+        except LedgerUnavailable:
+            return False
+        except LedgerError:
+            log.exception("Lease %s cannot be freed", lease)
+        self._gone.discard(lease)
+        self._holders.pop(lease, None)
+        return True
+
+
+def _is_of(pid: int, holder: Holder | None) -> bool:
+    """Whether a process on a card is dead (its memory is still to be freed), or belongs to the holder."""
+    try:
+        found = lease_of(pid, [holder] if holder else [])
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return found is not None
+
+
+def is_running(job_dir: Path) -> bool:
+    """Whether some process of this user says that it belongs to the attempt in `job_dir`."""
+    mark = b"GPUPOOL_JOB_DIR=" + os.fsencode(job_dir) + b"\0"
+    for environment in PROC.glob("[0-9]*/environ"):
+        try:
+            if mark in environment.read_bytes():
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,332 @@
+"""What the service answers: the shape of every reply.
+
+Owns: the typed dictionaries from which the OpenAPI document is made and that `views` fill. Times are ISO 8601
+in UTC, sizes MiB, parts of GPUs and CPUs thousandths. Never: a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from jupyter_gpupool.service.progress import ProgressReply
+
+
+class RequestReply(TypedDict):
+    """What work asks for."""
+
+    gpus: int
+    gpu_mib: int
+    gpu_types: list[str]
+    cpus_milli: int
+    memory_mib: int
+
+
+class WaitingReply(TypedDict):
+    """Why something waits, what would clear it, and when it may start."""
+
+    reason: str
+    message: str
+    clears: str
+    position: int | None
+    expected_start: str | None
+    kind: Literal["promise", "estimate"] | None
+
+
+class GpuShareReply(TypedDict):
+    """Memory of one card."""
+
+    uuid: str
+    mib: int
+    index: int | None
+    node: str | None
+
+
+class PlacementReply(TypedDict):
+    """Where work runs, and how well it is kept apart from others."""
+
+    nodes: list[str]
+    gpus: list[GpuShareReply]
+    mode: str
+    isolation: str
+
+
+class JobReply(TypedDict):
+    """One job. Of another user's job, what only its owner may see is null."""
+
+    id: int
+    name: str
+    kind: str
+    state: str
+    user: str
+    group: str
+    priority: str
+    partition: str | None
+    request: RequestReply
+    time_s: int
+    grace_s: int
+    window: str | None
+    resumable: bool
+    submitted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    expires_at: str | None
+    attempt: int
+    exit_code: int | None
+    signal: int | None
+    outcome: str | None
+    reason: str | None
+    waiting: WaitingReply | None
+    placement: PlacementReply | None
+    progress: ProgressReply | None
+    diagnosis: dict[str, Any] | None
+    folder: str | None
+    out: str | None
+    log: str | None
+    workdir: str | None
+    warnings: list[str]
+    simulated: bool
+
+
+class JobsReply(TypedDict):
+    """The user's jobs, newest first."""
+
+    jobs: list[JobReply]
+
+
+class QueueReply(TypedDict):
+    """What waits, in rank order, and what runs."""
+
+    waiting: list[JobReply]
+    running: list[JobReply]
+
+
+class AlternativeReply(TypedDict):
+    """When the same work would start with another priority or window."""
+
+    priority: str
+    window: str | None
+    expected_start: str | None
+
+
+class DryRunReply(TypedDict):
+    """Where and when work would start; nothing was submitted."""
+
+    would_start: str | None
+    placement: PlacementReply | None
+    reason: str | None
+    message: str
+    alternatives: list[AlternativeReply]
+
+
+class LeaseReply(TypedDict):
+    """One lease for interactive work; `environment` is what its processes should have set."""
+
+    id: int
+    state: str
+    user: str
+    group: str
+    name: str
+    pid: int | None
+    request: RequestReply
+    time_s: int
+    submitted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    expires_at: str | None
+    waiting: WaitingReply | None
+    placement: PlacementReply | None
+    environment: dict[str, str]
+    reason: str | None
+    simulated: bool
+
+
+class LeasesReply(TypedDict):
+    """The user's leases."""
+
+    leases: list[LeaseReply]
+
+
+class ArtifactReply(TypedDict):
+    """One file that a job left."""
+
+    name: str
+    size: int
+    modified_at: str | None
+
+
+class ArtifactsReply(TypedDict):
+    """The files that a job left."""
+
+    artifacts: list[ArtifactReply]
+
+
+class MembershipReply(TypedDict):
+    """A group of the user."""
+
+    name: str
+    parent: str
+
+
+class WhoamiReply(TypedDict):
+    """Who asks, and which pool answers."""
+
+    user: str
+    groups: list[MembershipReply]
+    default_group: str | None
+    admin: bool
+    simulated: bool
+    pool: str | None
+    version: str
+
+
+class UserQuotaReply(TypedDict):
+    """What one user may hold in a group, and does."""
+
+    limits: dict[str, int]
+    used: dict[str, int]
+
+
+class GroupQuotaReply(TypedDict):
+    """What a group is owed, and uses."""
+
+    name: str
+    quota: dict[str, int]
+    used: dict[str, int]
+    user: UserQuotaReply
+    over_since: str | None
+
+
+class QuotaReply(TypedDict):
+    """The quota of a user's groups."""
+
+    user: str
+    groups: list[GroupQuotaReply]
+
+
+class OnCardReply(TypedDict):
+    """A lease on a card."""
+
+    lease: int
+    kind: str
+    user: str | None
+    group: str
+    mib: int
+    job: int | None
+
+
+class StrangerReply(TypedDict):
+    """A process on a card that belongs to no lease."""
+
+    pid: int
+    mib: int | None
+    user: str | None
+    command: str
+
+
+class GpuReply(TypedDict):
+    """One card and who is on it."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_mib: int
+    partition: str | None
+    free_mib: int | None
+    leases: list[OnCardReply]
+    strangers: list[StrangerReply]
+    available: bool
+    because: str
+
+
+class NodeReply(TypedDict):
+    """One host and its cards."""
+
+    name: str
+    cpus_milli: int
+    memory_mib: int
+    available: bool
+    gpus: list[GpuReply]
+
+
+PartitionReply = TypedDict("PartitionReply", {"name": str, "for": list[str], "gpus": int, "slices": list[str]})
+
+
+class PoolReply(TypedDict):
+    """The whole pool."""
+
+    simulated: bool
+    describe: str
+    nodes: list[NodeReply]
+    partitions: list[PartitionReply]
+    inactive: list[str]
+    policy_error: str | None
+
+
+class PastPolicyReply(TypedDict):
+    """A policy that was in force."""
+
+    name: str
+    since: str | None
+    text: str
+
+
+class PolicyReply(TypedDict):
+    """The policy in force, and what was before."""
+
+    text: str
+    source: str
+    error: str | None
+    inactive: list[str]
+    warnings: list[str]
+    history: list[PastPolicyReply]
+
+
+class PolicyCheckReply(TypedDict):
+    """What a good policy would change; `applied` says whether it is in force now."""
+
+    applied: bool
+    diff: list[str]
+    over_quota: list[str]
+    inactive: list[str]
+    warnings: list[str]
+
+
+class DayReply(TypedDict):
+    """The jobs of one day (UTC)."""
+
+    date: str
+    submitted: int
+    ended: dict[str, int]
+
+
+class UseReply(TypedDict):
+    """The GPU hours of one user in a group."""
+
+    group: str
+    user: str
+    gpu_hours: float
+
+
+class ReportReply(TypedDict):
+    """What was used in a period."""
+
+    since: str | None
+    until: str | None
+    days: list[DayReply]
+    use: list[UseReply]
+    gpu_hours: float
+    capacity_gpu_hours: float
+
+
+class HealthReply(TypedDict):
+    """Whether the service works, and what troubles it."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+    troubles: list[str]
+
+
+class DoneReply(TypedDict):
+    """It was done."""
+
+    ok: bool

@@ -1,0 +1,267 @@
+"""Jobs from their start to their end.
+
+Owns: handing a started job to the engine, recording how it ended, asking it to stop, and finding
+everything again at boot. The ledger is written before the engine is asked. Never: which job is next, or
+when a lease is free (see `release`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Coroutine
+
+from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
+from jupyter_gpupool.ledger import LedgerUnavailable
+from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
+from jupyter_gpupool.ledger.store import Ledger
+from jupyter_gpupool.policy.units import format_duration
+from jupyter_gpupool.service import logs
+from jupyter_gpupool.service.commands import key_of, work_spec
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.news import News
+from jupyter_gpupool.service.outcomes import Outcome, diagnose, outcome_of
+from jupyter_gpupool.service.release import Releases, is_running
+from jupyter_gpupool.service.snapshots import SnapshotStore
+
+log = logging.getLogger("gpupool")
+
+RETRY_S = 1.0
+START_TRIES = 5
+BACK_OFF_S = 10
+REBOOT = "The machine was restarted while the job ran."
+
+
+class Runs:
+    """All attempts that are under way."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        controller: Controller,
+        engine: Engine,
+        releases: Releases,
+        snapshots: SnapshotStore,
+        news: News,
+    ):
+        self._config = config
+        self._controller = controller
+        self._ledger: Ledger = controller.ledger
+        self._engine = engine
+        self._releases = releases
+        self._snapshots = snapshots
+        self._news = news
+        self._launches: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed_starts: dict[int, int] = {}
+        self._why_stopped: dict[str, str] = {}
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def launch(self, lease: LeaseRecord) -> None:
+        """Let the job of a new lease begin."""
+        job = self._ledger.jobs[lease.work]
+        self._news.job(job)
+        key = key_of(job)
+        self._launches[key] = task = self._spawn(self._launch(job, lease))
+        task.add_done_callback(lambda _: self._launches.pop(key, None))
+
+    async def _launch(self, job: Job, lease: LeaseRecord) -> None:
+        try:
+            folder = self._config.jobs / str(job.id)
+            for name in ("out", "checkpoint"):
+                (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            spec = work_spec(job, lease, self._config, self._snapshots, self._card_mib(lease))
+            await self._engine.start(spec)
+        except (EngineError, OSError) as error:
+            self._not_started(job, str(error))
+            return
+        self._failed_starts.pop(job.id, None)
+        self._record_running(job)
+
+    def _record_running(self, job: Job) -> None:
+        """Write that the attempt runs, unless it has ended meanwhile; when the disk is full, try again."""
+        present = self._ledger.jobs.get(job.id)
+        if present is None or present.attempt != job.attempt or present.state is not JobState.STARTING:
+            return
+        try:
+            self._news.job(self._ledger.job_running(job.id, job.attempt, self._controller.now))
+        except LedgerUnavailable as error:
+            self._controller.trouble = str(error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._record_running, job)
+
+    def _not_started(self, job: Job, sentence: str) -> None:
+        """Try again later: that the engine cannot start a job is not the job's fault; in the end, give up."""
+        tries = self._failed_starts[job.id] = self._failed_starts.get(job.id, 0) + 1
+        log.warning("Job %s was not started: %s", job.id, sentence)
+        now = self._controller.now
+        try:
+            if tries < START_TRIES:
+                self._ledger.requeue_job(
+                    job.id, job.attempt, sentence, now, not_before=now + BACK_OFF_S * 2 ** (tries - 1)
+                )
+            else:
+                self._failed_starts.pop(job.id)
+                outcome = Outcome("failed", sentence)
+                self._end(job, outcome, None, None, {"kind": "not_started", "summary": sentence}, free=True)
+        except LedgerUnavailable as error:
+            self._controller.trouble = str(error)
+            self._failed_starts[job.id] -= 1
+            asyncio.get_running_loop().call_later(RETRY_S, self._not_started, job, sentence)
+            return
+        self._after(job.id)
+
+    def _card_mib(self, lease: LeaseRecord) -> int:
+        uuids = {share.uuid for share in lease.placement.gpus}
+        return min((gpu.memory_mib for gpu in self._controller.frame.gpus if gpu.uuid in uuids), default=0)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def ended(self, ended: Ended) -> None:
+        """Record an end that the engine reports; a report may come twice, and late."""
+        try:
+            self._record(ended)
+        except LedgerUnavailable as error:
+            self._controller.trouble = str(error)
+            asyncio.get_running_loop().call_later(RETRY_S, self.ended, ended)
+
+    def _record(self, ended: Ended) -> None:
+        job = self._attempt(ended.key)
+        if job is not None:
+            lease = self._ledger.leases[job.lease] if job.lease is not None else None
+            free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
+            outcome = outcome_of(ended, format_duration(job.limit_s))
+            if outcome.state is None:
+                reason = self._why_stopped.pop(ended.key, outcome.sentence)
+                self._ledger.requeue_job(job.id, job.attempt, reason, self._controller.now, free=free)
+            else:
+                self._end(job, outcome, ended.exit_code, ended.signal, self._diagnosis(job, ended, outcome), free=free)
+            self._after(job.id)
+        if ended.tree_gone:
+            self._releases.tree_gone(ended.key)
+            self._spawn(self._forget(ended.key))
+
+    def _attempt(self, key: str) -> Job | None:
+        """Return the job whose present attempt this is, if it is still under way."""
+        job_id, _, attempt = key.partition("/")
+        job = self._ledger.jobs.get(int(job_id))
+        return job if job and job.state.live and job.attempt == int(attempt) else None
+
+    def _end(
+        self,
+        job: Job,
+        outcome: Outcome,
+        exit_code: int | None,
+        signal: int | None,
+        diagnosis: dict[str, object] | None,
+        *,
+        free: bool,
+    ) -> None:
+        self._ledger.end_job(
+            job.id,
+            job.attempt,
+            JobState(outcome.state),
+            exit_code=exit_code,
+            signal=signal,
+            reason=outcome.sentence,
+            diagnosis=diagnosis,
+            now=self._controller.now,
+            free=free,
+        )
+
+    def _diagnosis(self, job: Job, ended: Ended, outcome: Outcome) -> dict[str, object] | None:
+        if outcome.state != "failed":
+            return None
+        lease = self._ledger.leases[job.lease] if job.lease is not None else None
+        gpus = lease.placement.gpus if lease else ()
+        text = logs.tail(self._config.jobs, (str(job.id), str(job.attempt), "log"))
+        gpu_mib = min((share.mib for share in gpus), default=None)
+        return diagnose(ended, text, memory_mib=job.request.memory_mib, gpu_mib=gpu_mib).as_dict()
+
+    def _after(self, job_id: int) -> None:
+        """The room of an attempt is free: use it at once, then tell."""
+        self._controller.changed([job_id])
+        self._news.job(self._ledger.jobs[job_id])
+
+    async def _forget(self, key: str) -> None:
+        try:
+            await self._engine.forget(key)
+        except EngineError as error:
+            log.info("The engine keeps the end of %s: %s", key, error)
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    async def stop(self, job: Job, cause: StopCause, sentence: str) -> None:
+        """Ask a live job to end: SIGTERM to all of it, its grace, then SIGKILL.
+
+        The engine is asked before the ledger is written: an engine remembers what it was asked, so a
+        service that dies in between has lost nothing.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be reached; nothing has changed.
+        LedgerUnavailable
+            The job was asked to stop, but that cannot be written down now.
+        """
+        key = key_of(job)
+        if launch := self._launches.get(key):
+            await asyncio.wait([launch])
+        if self._attempt(key) is None:
+            return
+        self._why_stopped[key] = sentence
+        await self._engine.stop(key, cause=cause, grace_s=job.grace_s)
+        present = self._attempt(key)
+        if present and present.state is not JobState.STOPPING:
+            self._news.job(self._ledger.job_stopping(job.id, job.attempt, sentence, self._controller.now))
+
+    # -- boot ------------------------------------------------------------------------------------
+
+    async def adopt(self) -> None:
+        """Make ledger and engine agree after a restart of the service, or of the machine.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot say what it has.
+        """
+        known = {item.key: item for item in await self._engine.list()}
+        for job in [job for job in self._ledger.jobs.values() if job.state.live]:
+            self._adopt(job, known.pop(key_of(job), None))
+        for key, item in known.items():
+            if isinstance(item, Ended):
+                self.ended(item)
+            else:
+                log.warning("The engine runs %s, which the ledger does not know as live; it is stopped", key)
+                await self._engine.stop(key, cause="cancel", grace_s=0)
+        self._releases.adopt(set(known))
+
+    def _adopt(self, job: Job, item: Started | Ended | None) -> None:
+        lease = self._ledger.leases[job.lease] if job.lease is not None else None
+        if isinstance(item, Ended):
+            self.ended(item)
+        elif isinstance(item, Started):
+            self._record_running(job)
+        elif lease is None or lease.boot_id != self._ledger.boot_id:
+            self._ledger.requeue_job(job.id, job.attempt, REBOOT, self._controller.now)
+        elif job.state is JobState.STARTING:
+            self.launch(lease)
+        elif is_running(self._config.jobs / str(job.id) / str(job.attempt)):
+            log.warning("Job %s runs, but the engine does not know it; it keeps its lease", job.id)
+        else:
+            reason = "The engine lost the job's record, and none of its processes is left."
+            self._ledger.requeue_job(job.id, job.attempt, reason, self._controller.now)
+
+    async def close(self) -> None:
+        """Wait for what is under way with the engine; jobs go on."""
+        if self._tasks:
+            _, pending = await asyncio.wait(self._tasks, timeout=2)
+            for task in pending:
+                task.cancel()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

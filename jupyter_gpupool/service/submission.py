@@ -1,0 +1,314 @@
+"""From what somebody typed to what the ledger keeps: sizes, defaults, groups, rules of the policy.
+
+Owns: the meaning of a request's values and their defaults. Pure functions of request, user, policy and
+frame. Never: whether there is room now; that is the scheduler's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping
+
+from jupyter_gpupool.ledger.records import NewJob, NewSession
+from jupyter_gpupool.policy import units
+from jupyter_gpupool.policy.membership import NotAMember, choose_group
+from jupyter_gpupool.policy.model import NORMAL, ROOT, Policy, Slice
+from jupyter_gpupool.scheduler.model import Gpu, Kind, Request, UserLimits, Work
+from jupyter_gpupool.service.errors import ApiError, invalid, nearest
+from jupyter_gpupool.service.frame import Frame
+from jupyter_gpupool.service.identity import Identity
+from jupyter_gpupool.service.wire import ENTRIES, JobRequest, LeaseRequest, Resources, Typed, check
+
+WITH_PAYLOAD = ("cell", "notebook", "function")
+"""Kinds whose code exists only in the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a request is read against."""
+
+    who: Identity
+    policy: Policy
+    frame: Frame
+
+    def limits(self, group: str) -> UserLimits:
+        """Return the user's limits in a group: the user's own numbers before the group's."""
+        common = self.frame.groups[group].user if group in self.frame.groups else UserLimits()
+        own = self.frame.users.get(self.who.user, UserLimits())
+        found = {name: getattr(own, name) for name in UserLimits.__slots__}
+        return UserLimits(
+            **{name: getattr(common, name) if value is None else value for name, value in found.items()}
+        )
+
+    def cards(self, kind: Kind, partition: str | None = None) -> list[Gpu]:
+        """Return the cards that such work may use."""
+        return [
+            gpu
+            for gpu in self.frame.gpus
+            if kind in self.frame.partitions[gpu.partition].kinds and partition in (None, gpu.partition)
+        ]
+
+
+def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
+    """Return the job that a request describes.
+
+    Raises
+    ------
+    ApiError
+        A value is not allowed; one sentence says which, with the numbers and what to write instead.
+    """
+    try:
+        return _new_job(body, rules, key)
+    except units.UnitError as error:
+        raise invalid(error.message, error.remedy) from None
+
+
+def _new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
+    policy = rules.policy
+    entry = check(ENTRIES[body.kind], body.entry, within="entry").model_dump()
+    if body.snapshot is None and body.kind in WITH_PAYLOAD:
+        raise invalid(f"A {body.kind} is run from a snapshot, and the request names none.")
+    if any("\0" in name + value or "=" in name or not name for name, value in body.environment.items()):
+        raise invalid("A name or value of the environment holds a character that no environment can hold.")
+    partition = _known(body.partition, rules.frame.partitions, "partition")
+    if partition and "job" not in rules.frame.partitions[partition].kinds:
+        raise invalid(f"The partition {partition} takes sessions only.", "Leave out --partition.")
+    request = _job_request(body.resources, rules, partition)
+    group = _group(body.group, rules, request)
+    limit = _limit(body.time, rules.limits(group).job_time, policy.jobs.default_time)
+    return NewJob(
+        owner=rules.who.user,
+        group=group,
+        name=body.name or _default_name(body.kind, entry),
+        kind=body.kind,
+        priority=_priority(body.priority, group, policy),
+        limit_s=limit,
+        grace_s=_grace(body.grace, limit, policy),
+        request=request,
+        entry=entry,
+        workdir=body.workdir or "",
+        workdir_mode=body.workdir_mode if body.workdir else "snapshot",
+        resumable=body.resumable,
+        window=_known(body.window, policy.calendars, "window"),
+        snapshot=body.snapshot,
+        environment=body.environment,
+        interpreter=body.interpreter.model_dump() | {"python": body.interpreter.python or sys.executable},
+        provenance=body.provenance.model_dump() | {"held_back": body.held_back},
+        key=key,
+    )
+
+
+def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | None) -> NewSession:
+    """Return the session that a request for a lease describes; it lives with process `pid`.
+
+    Raises
+    ------
+    ApiError
+        As `new_job`.
+    """
+    try:
+        partition = _known(body.partition, rules.frame.partitions, "partition")
+        if partition and "session" not in rules.frame.partitions[partition].kinds:
+            raise invalid(f"The partition {partition} takes jobs only.", "Leave out --partition.")
+        request = _session_request(body.resources, rules, partition)
+        group = _group(body.group, rules, request)
+        limit = _limit(body.time, rules.limits(group).session_time, rules.policy.jobs.default_time)
+    except units.UnitError as error:
+        raise invalid(error.message, error.remedy) from None
+    return NewSession(
+        owner=rules.who.user,
+        group=group,
+        name=body.name or "session",
+        request=request,
+        limit_s=limit,
+        priority=_priority(None, group, rules.policy),
+        pid=pid,
+        starttime=starttime,
+    )
+
+
+def work_of(new: NewJob | NewSession, now: int, id: int = 0) -> Work:
+    """Return what the scheduler would see of work that is not in the ledger yet."""
+    job = isinstance(new, NewJob)
+    return Work(
+        id=id,
+        kind="job" if job else "session",
+        user=new.owner,
+        group=new.group,
+        priority=new.priority,
+        submitted=now,
+        limit=new.limit_s,
+        request=new.request,
+        resumable=new.resumable if isinstance(new, NewJob) else False,
+        window=new.window if isinstance(new, NewJob) else None,
+    )
+
+
+def _job_request(asked: Resources, rules: Rules, partition: str | None) -> Request:
+    """Return what a job needs; without a size, one whole GPU."""
+    cards = rules.cards("job", partition)
+    gpus, mib = _size(asked, cards)
+    if gpus is None and mib is None:
+        gpus = 1
+    return _filled(asked, rules, cards, gpus or 0, mib or 0, None, partition)
+
+
+def _session_request(asked: Resources, rules: Rules, partition: str | None) -> Request:
+    """Return what a session gets: the smallest of its partition's slices that holds what was asked for."""
+    cards = rules.cards("session", partition)
+    gpus, mib = _size(asked, cards)
+    least = min((card.memory_mib for card in cards), default=0)
+    names = [partition] if partition else [name for name in rules.frame.partitions if _takes(rules, name)]
+    slices = [cut for name in names for cut in rules.policy.partitions[name].slices]
+    fitting = sorted((cut for cut in slices if _holds(cut, gpus, mib, least)), key=lambda cut: _mib(cut, least))
+    if not fitting:
+        return _filled(asked, rules, cards, 1 if gpus is None and mib is None else gpus or 0, mib or 0, None, partition)
+    cut = fitting[0]
+    if cut.share is None:
+        return _filled(asked, rules, cards, cut.gpus or 0, 0, cut, partition)
+    return _filled(asked, rules, cards, 0, _mib(cut, least), cut, partition)
+
+
+def _takes(rules: Rules, partition: str) -> bool:
+    return "session" in rules.frame.partitions[partition].kinds
+
+
+def _holds(cut: Slice, gpus: int | None, mib: int | None, card_mib: int) -> bool:
+    if gpus is not None:
+        return cut.gpus == gpus
+    return cut.gpus != 0 and _mib(cut, card_mib) >= (mib or 0)
+
+
+def _mib(cut: Slice, card_mib: int) -> int:
+    return units.slice_mib(card_mib, *cut.share) if cut.share else card_mib * (cut.gpus or 0)
+
+
+def _size(asked: Resources, cards: list[Gpu]) -> tuple[int | None, int | None]:
+    """Return the whole cards and the MiB of one card that were asked for."""
+    if asked.gpu_compute is not None:
+        raise invalid(
+            "A share of a GPU's compute (--gpu-compute) cannot be held by the sharing modes of this pool.",
+            "Leave it out; ask for memory with --gpu-memory, or for a whole GPU with --gpus 1.",
+        )
+    if asked.gpus is not None and asked.gpu_memory is not None:
+        raise invalid("--gpus and --gpu-memory exclude each other.", "Ask for whole GPUs, or for part of one.")
+    if asked.gpu_memory is not None:
+        largest = max((card.memory_mib for card in cards), default=None)
+        return None, units.parse_size(
+            asked.gpu_memory, what="--gpu-memory", minimum=units.MIN_SLICE_MIB, maximum=largest
+        )
+    return (None, None) if asked.gpus is None else (units.parse_count(asked.gpus, what="--gpus"), None)
+
+
+def _filled(
+    asked: Resources,
+    rules: Rules,
+    cards: list[Gpu],
+    gpus: int,
+    mib: int,
+    cut: Slice | None,
+    partition: str | None,
+) -> Request:
+    """Return the request with the CPUs and the memory that go with its part of the cards."""
+    defaults = rules.policy.defaults
+    part = gpus, 1
+    if mib:
+        part = (cut.share if cut and cut.share else (mib, max(card.memory_mib for card in cards))) if cards else (1, 1)
+    cpus = defaults.cpus_per_gpu * part[0] // part[1]
+    if asked.cpus is not None:
+        cpus = units.parse_cpus(asked.cpus, what="--cpus")
+    elif cut and cut.cpus:
+        cpus = cut.cpus
+    cpus = cpus if asked.cpus is not None else max(1000, cpus)
+    memory = defaults.memory_per_gpu * part[0] // part[1] or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
+    if asked.mem is not None:
+        memory = units.parse_size(asked.mem, what="--mem")
+    elif cut and cut.memory:
+        memory = cut.memory
+    return Request(
+        gpus=gpus,
+        gpu_mib=mib,
+        share=cut.share if cut and mib else None,
+        gpu_types=tuple(asked.gpu_type),
+        cpus_milli=cpus,
+        memory_mib=memory,
+        partition=partition,
+    )
+
+
+def _group(asked: str | None, rules: Rules, request: Request) -> str:
+    try:
+        group = choose_group(rules.policy, rules.who.user, asked, rules.who.hub_groups)
+    except NotAMember as error:
+        raise invalid(str(error), code="not_a_member") from None
+    if group is None and (request.gpus or request.gpu_mib):
+        raise invalid(
+            "You are in no group of the policy, so you can use CPUs only.",
+            "Ask an administrator to add you to a group, or submit with --gpus 0.",
+            code="no_group",
+        )
+    return group or ROOT
+
+
+def _priority(asked: str | None, group: str, policy: Policy) -> str:
+    name = _known(asked, policy.priorities, "priority")
+    if name is None:
+        return NORMAL if NORMAL in policy.priorities else next(iter(policy.priorities))
+    allowed = policy.priorities[name].groups
+    if allowed is not None and group not in allowed:
+        raise invalid(
+            f"The priority {name} is for {_listed(allowed)} only; this request counts for {group}.",
+            "Choose another priority.",
+        )
+    return name
+
+
+def _limit(asked: Typed, most: int | None, default: int) -> int:
+    if asked is not None:
+        return units.parse_duration(asked, what="--time")
+    return default if most is None else min(default, most)
+
+
+def _grace(asked: Typed, limit: int, policy: Policy) -> int:
+    """Return the seconds between SIGTERM and the end: by default never more than half the limit."""
+    if asked is None:
+        return min(policy.jobs.grace, limit // 2)
+    grace = units.parse_duration(asked, what="--grace", minimum=0)
+    most = policy.jobs.max_grace
+    if grace > most:
+        raise ApiError(
+            422,
+            "exceeds_limit",
+            f"--grace {asked} is more than the policy allows: {units.format_duration(most)}.",
+            used=grace,
+            limit=most,
+            unit="s",
+            hint=f"Ask for {units.format_duration(most)} or less.",
+        )
+    if grace >= limit:
+        raise invalid(
+            f"--grace {asked} leaves nothing of the time limit of {units.format_duration(limit)}.",
+            "Ask for more with --time, or for less --grace.",
+        )
+    return grace
+
+
+def _known(asked: str | None, known: Mapping[str, object], what: str) -> str | None:
+    if asked is None or asked in known:
+        return asked
+    guess = nearest(asked, known)
+    hint = f"Did you mean {guess}?" if guess else f"There is {_listed(known)}." if known else "Leave it out."
+    raise invalid(f'There is no {what} "{asked}".', hint)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _default_name(kind: str, entry: Mapping[str, Any]) -> str:
+    named = entry.get("script") or entry.get("notebook") or entry.get("name")
+    if named:
+        return os.path.basename(str(named))
+    return os.path.basename(entry["argv"][0]) if kind == "command" else kind

@@ -1,0 +1,193 @@
+"""Jobs and leases as replies.
+
+Owns: what each asker may see of a job or lease, in the shapes of `replies`. Never: a decision.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from jupyter_gpupool.devices import modes
+from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
+from jupyter_gpupool.ledger.store import Ledger
+from jupyter_gpupool.scheduler.model import Gpu, Placement, Request, Verdict
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.identity import Identity
+from jupyter_gpupool.service.moments import iso
+from jupyter_gpupool.service.progress import progress_of
+from jupyter_gpupool.service.replies import JobReply, LeaseReply, PlacementReply, RequestReply, WaitingReply
+
+LEASE_STATES: Mapping[SessionState, str] = {
+    SessionState.WAITING: "requested",
+    SessionState.HELD: "held",
+    SessionState.RELEASING: "releasing",
+    SessionState.ENDED: "free",
+}
+
+
+class Views:
+    """Makes replies out of records.
+
+    Parameters
+    ----------
+    survival
+        One sentence on what a job's life depends on here; empty when it depends on nothing.
+    """
+
+    def __init__(self, config: ServiceConfig, controller: Controller, survival: str):
+        self._config = config
+        self._controller = controller
+        self._ledger: Ledger = controller.ledger
+        self._survival = survival
+
+    def job(self, job: Job, who: Identity, verdict: Verdict | None = None) -> JobReply:
+        """Return a job as `who` may see it; `verdict` = what the last plan said about it."""
+        own = job.owner == who.user
+        lease = self._ledger.leases[job.lease] if job.lease is not None and not job.state.waiting else None
+        running = lease is not None and job.state in (JobState.RUNNING, JobState.STOPPING)
+        folder = self._config.jobs / str(job.id)
+        return {
+            "id": job.id,
+            "name": job.name,
+            "kind": job.kind,
+            "state": job.state.value,
+            "user": job.owner,
+            "group": job.group,
+            "priority": job.priority,
+            "partition": lease.placement.partition if lease else job.request.partition,
+            "request": request_reply(job.request),
+            "time_s": job.limit_s,
+            "grace_s": job.grace_s,
+            "window": job.window,
+            "resumable": job.resumable,
+            "submitted_at": iso(job.submitted),
+            "started_at": iso(job.started),
+            "ended_at": iso(job.ended),
+            "expires_at": iso(lease.end) if lease and running else None,
+            "attempt": job.attempt,
+            "exit_code": job.exit_code,
+            "signal": job.signal,
+            "outcome": job.reason if job.state.ended else None,
+            "reason": job.reason or None,
+            "waiting": self.waiting(job, verdict) if job.state.waiting else None,
+            "placement": self.placement(lease.placement, lease.mode) if lease else None,
+            "progress": progress_of(self._config.jobs, job) if own else None,
+            "diagnosis": dict(job.diagnosis) if own and job.diagnosis else None,
+            "folder": str(folder) if own else None,
+            "out": str(folder / "out") if own else None,
+            "log": str(folder / str(max(1, job.attempt)) / "log") if own else None,
+            "workdir": (job.workdir or None) if own else None,
+            "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
+            "simulated": self._controller.pool.simulated,
+        }
+
+    def waiting(self, job: Job, verdict: Verdict | None) -> WaitingReply:
+        """Say why a job waits; until the first plan knows it, only where it stands."""
+        if job.state is JobState.HELD:
+            return _plain(
+                "Held", f"Held: {job.held or 'by hand'}.", f"Let it start with: jupyter gpupool release {job.id}"
+            )
+        return self._verdict(verdict, job.id)
+
+    def _verdict(self, verdict: Verdict | None, work: int) -> WaitingReply:
+        if not self._controller.policies.usable:
+            return _plain(
+                "Unavailable",
+                "The policy file is not good, and there has been none before: nothing new starts.",
+                f"An administrator corrects {self._config.policy_file}.",
+            )
+        if verdict is None:
+            position = sum(1 for other in self._ledger.waiting() if other.id <= work)
+            return {
+                **_plain("Priority", "It has just been queued and is being planned.", "The next plan, in a moment."),
+                "position": position,
+            }
+        found = self._controller.forecast.explain(verdict)
+        kind = None if verdict.expected_start is None else "promise" if verdict.promised else "estimate"
+        return {
+            "reason": verdict.reason.value,
+            "message": found.message,
+            "clears": found.clears,
+            "position": verdict.position,
+            "expected_start": iso(verdict.expected_start),
+            "kind": kind,  # type: ignore[typeddict-item]
+        }
+
+    def lease(self, session: SessionRecord, who: Identity, verdict: Verdict | None = None) -> LeaseReply:
+        """Return a session's lease as `who` may see it."""
+        lease = self._ledger.leases[session.lease] if session.lease is not None else None
+        own = session.owner == who.user
+        return {
+            "id": session.id,
+            "state": LEASE_STATES[session.state],
+            "user": session.owner,
+            "group": session.group,
+            "name": session.name,
+            "pid": session.pid if own else None,
+            "request": request_reply(session.request),
+            "time_s": session.limit_s,
+            "submitted_at": iso(session.submitted),
+            "started_at": iso(session.started),
+            "ended_at": iso(session.ended),
+            "expires_at": iso(lease.end) if lease and session.state is SessionState.HELD else None,
+            "waiting": self._verdict(verdict, session.id) if session.state is SessionState.WAITING else None,
+            "placement": self.placement(lease.placement, lease.mode) if lease else None,
+            "environment": self._lease_environment(lease) if lease and own else {},
+            "reason": session.reason or None,
+            "simulated": self._controller.pool.simulated,
+        }
+
+    def placement(self, placement: Placement, mode: str) -> PlacementReply:
+        """Return where work runs."""
+        cards = self._cards(placement)
+        return {
+            "nodes": list(placement.nodes),
+            "gpus": [
+                {
+                    "uuid": share.uuid,
+                    "mib": share.mib,
+                    "index": cards[share.uuid].index if share.uuid in cards else None,
+                    "node": cards[share.uuid].node if share.uuid in cards else None,
+                }
+                for share in placement.gpus
+            ],
+            "mode": mode,
+            "isolation": modes.isolation(mode),  # type: ignore[arg-type]
+        }
+
+    def _lease_environment(self, lease: LeaseRecord) -> dict[str, str]:
+        cards = self._cards(lease.placement)
+        return modes.environment(
+            lease.mode,  # type: ignore[arg-type]
+            [(share.uuid, share.mib) for share in lease.placement.gpus],
+            card_mib=min((card.memory_mib for card in cards.values()), default=0),
+            lease_id=lease.id,
+            cpus_milli=lease.request.cpus_milli,
+        )
+
+    def _cards(self, placement: Placement) -> dict[str, Gpu]:
+        uuids = {share.uuid for share in placement.gpus}
+        return {gpu.uuid: gpu for gpu in self._controller.frame.gpus if gpu.uuid in uuids}
+
+
+def request_reply(request: Request) -> RequestReply:
+    """Return what work asks for."""
+    return {
+        "gpus": request.gpus,
+        "gpu_mib": request.gpu_mib,
+        "gpu_types": list(request.gpu_types),
+        "cpus_milli": request.cpus_milli,
+        "memory_mib": request.memory_mib,
+    }
+
+
+def _plain(reason: str, message: str, clears: str) -> WaitingReply:
+    return {
+        "reason": reason,
+        "message": message,
+        "clears": clears,
+        "position": None,
+        "expected_start": None,
+        "kind": None,
+    }

@@ -1,0 +1,221 @@
+"""What clients send: the request bodies, checked strictly.
+
+Owns: the pydantic models of requests, and the one sentence for a body that does not fit. A key that
+nobody knows is refused with the nearest name, so a typing error never passes as a default. Never:
+the meaning of a value; sizes and times stay as they were typed until `submission` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jupyter_gpupool.service.errors import ApiError, invalid, nearest
+
+Typed = str | int | float | None
+"""An amount as somebody typed it: ``"8GiB"``, ``2``, ``"90m"``."""
+
+JobKind = Literal["script", "cell", "notebook", "function", "command"]
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Resources(_Body):
+    """What the work needs: whole cards, or memory of one card, or neither (CPU only)."""
+
+    gpus: Typed = None
+    gpu_memory: Typed = None
+    gpu_type: list[str] = Field(default_factory=list)
+    gpu_compute: Typed = None
+    cpus: Typed = None
+    mem: Typed = None
+
+
+class Interpreter(_Body):
+    """The Python that runs the job, and what was in it at submit."""
+
+    python: str | None = Field(default=None, pattern="^/")
+    kernel: str | None = None
+    version: str | None = None
+    packages: str | None = None
+
+
+class Provenance(_Body):
+    """Where the code came from."""
+
+    git: dict[str, Any] | None = None
+
+
+class ScriptEntry(_Body):
+    """A script of the snapshot and its arguments."""
+
+    script: str = Field(min_length=1)
+    args: list[str] = Field(default_factory=list)
+
+
+class CellEntry(_Body):
+    """A cell; `fetch` names the variables to bring back."""
+
+    fetch: list[str] = Field(default_factory=list)
+    sent: bool = False
+
+
+class NotebookEntry(_Body):
+    """A notebook, its parameters and its kernel."""
+
+    notebook: str = Field(min_length=1)
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    kernel: str | None = None
+
+
+class FunctionEntry(_Body):
+    """A function by its name; its pickle is in the snapshot."""
+
+    name: str
+
+
+class CommandEntry(_Body):
+    """A program and its arguments."""
+
+    argv: list[str] = Field(min_length=1)
+
+
+ENTRIES: dict[str, type[_Body]] = {
+    "script": ScriptEntry,
+    "cell": CellEntry,
+    "notebook": NotebookEntry,
+    "function": FunctionEntry,
+    "command": CommandEntry,
+}
+
+
+class JobRequest(_Body):
+    """A job to be queued."""
+
+    kind: JobKind
+    entry: dict[str, Any] = Field(description="The entry of this kind: script, cell, notebook, function or command.")
+    name: str | None = Field(default=None, max_length=200)
+    resources: Resources = Resources()
+    time: Typed = None
+    grace: Typed = None
+    priority: str | None = None
+    window: str | None = None
+    partition: str | None = None
+    group: str | None = None
+    resumable: bool = False
+    workdir: str | None = Field(default=None, pattern="^/")
+    workdir_mode: Literal["here", "snapshot"] = "here"
+    snapshot: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    environment: dict[str, str] = Field(default_factory=dict)
+    held_back: list[str] = Field(default_factory=list)
+    interpreter: Interpreter = Interpreter()
+    provenance: Provenance = Provenance()
+
+
+class LeaseRequest(_Body):
+    """A slice, or GPUs, for interactive work; `wait` = queue for it when there is no room now."""
+
+    gpus: Typed = None
+    gpu_memory: Typed = None
+    gpu_type: list[str] = Field(default_factory=list)
+    cpus: Typed = None
+    mem: Typed = None
+    time: Typed = None
+    partition: str | None = None
+    group: str | None = None
+    name: str | None = Field(default=None, max_length=200)
+    pid: int | None = Field(default=None, gt=1)
+    wait: bool = True
+
+    @property
+    def resources(self) -> Resources:
+        """The part that says how much."""
+        return Resources(
+            gpus=self.gpus,
+            gpu_memory=self.gpu_memory,
+            gpu_type=self.gpu_type,
+            cpus=self.cpus,
+            mem=self.mem,
+        )
+
+
+class PolicyRequest(_Body):
+    """A policy file to check, or to put in force."""
+
+    text: str
+    apply: bool = False
+
+
+class ShutdownRequest(_Body):
+    """How to stop the service: leaving what runs to go on, or ending it first."""
+
+    keep_jobs: bool = True
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read(model: type[Model], body: bytes) -> Model:
+    """Read a request body.
+
+    Raises
+    ------
+    ApiError
+        It is no JSON object (400), or a key or value does not fit (422); one sentence says which.
+    """
+    try:
+        data = json.loads(body or b"{}")
+    except ValueError as error:
+        raise ApiError(400, "bad_json", f"The request's body is not JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise ApiError(400, "bad_json", "The request's body must be a JSON object.")
+    return check(model, data)
+
+
+def check(model: type[Model], data: dict[str, Any], within: str = "") -> Model:
+    """Check a decoded object against its model; `within` names the object in the sentence.
+
+    Raises
+    ------
+    ApiError
+        As `read`, status 422.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _sentence(model, error, within) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, within: str) -> ApiError:
+    """Say the first problem in words."""
+    problem = error.errors(include_url=False, include_context=True)[0]
+    where = [str(part) for part in problem["loc"]]
+    name = ".".join(([within] if within else []) + where)
+    match problem["type"]:
+        case "extra_forbidden":
+            known = _fields_at(model, where[:-1])
+            guess = nearest(where[-1], known)
+            hint = f"Did you mean {guess}?" if guess else f"Known are {', '.join(known)}."
+            return invalid(f"Unknown option {name}.", hint, code="unknown_option")
+        case "missing":
+            return invalid(f"{name} is missing.")
+        case "literal_error":
+            return invalid(f"{name} is {problem['input']!r}; it can be {problem['ctx']['expected']}.")
+        case _:
+            text = problem["msg"][:1].lower() + problem["msg"][1:]
+            return invalid(f"{name} does not fit: {text}.")
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        found = model.model_fields.get(part)
+        inner = found.annotation if found else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
