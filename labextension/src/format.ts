@@ -1,0 +1,48 @@
+/**
+ * Numbers and times as people of the user's language write them.
+ */
+
+/** Writes numbers and times for one language. */
+export class Format {
+  constructor(languageCode: string) {
+    this.locale = supported(languageCode.replace('_', '-'));
+    this.number = new Intl.NumberFormat(this.locale, { maximumFractionDigits: 2 });
+    this.percent = new Intl.NumberFormat(this.locale, { style: 'percent' });
+  }
+
+  /** Thousandths as a number: 1500 is "1.5". */
+  milli(value: number): string {
+    return this.number.format(value / 1000);
+  }
+
+  /** MiB as GiB. */
+  memory(mib: number): string {
+    return `${this.number.format(mib / 1024)} GiB`;
+  }
+
+  /** A fraction as a percentage. */
+  fraction(value: number): string {
+    return this.percent.format(value);
+  }
+
+  /** A time of day; with its date when that is not today's. */
+  time(at: Date): string {
+    const clock: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit' };
+    const isToday = at.toDateString() === new Date().toDateString();
+    const options = isToday ? clock : { weekday: 'short' as const, day: 'numeric' as const, month: 'short' as const, ...clock };
+    return new Intl.DateTimeFormat(this.locale, options).format(at);
+  }
+
+  private readonly locale: string | undefined;
+  private readonly number: Intl.NumberFormat;
+  private readonly percent: Intl.NumberFormat;
+}
+
+/** The browser's own language where a code is unknown to it. */
+function supported(locale: string): string | undefined {
+  try {
+    return Intl.DateTimeFormat.supportedLocalesOf(locale)[0];
+  } catch {
+    return undefined;
+  }
+}
