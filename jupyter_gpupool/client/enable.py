@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import jupyter_gpupool
@@ -44,8 +45,8 @@ def recorded_python(home: Home) -> str | None:
     return python if os.access(python, os.X_OK) else None
 
 
-def enable(python: str, home: Home) -> list[str]:
-    """Let `python` import ``jupyter_gpupool`` and ``gpupool_job``, and say what was written.
+def enable(python: str, environ: Mapping[str, str]) -> Path:
+    """Let `python` import ``jupyter_gpupool`` and ``gpupool_job``; return the one file that was written.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def enable(python: str, home: Home) -> list[str]:
     """
     found = interpreter.ask(os.path.expanduser(python))
     folder = _site_of(found.python)
-    portable = make_portable(home)
+    portable = make_portable(Home.of(environ))
     path = folder / PTH
     try:
         _write(path, f"{portable}\n")
@@ -64,10 +65,7 @@ def enable(python: str, home: Home) -> list[str]:
             f"The packages of {found.python} in {folder} cannot be written: {error.strerror}.",
             hint="Use an environment of your own, or run this as its owner.",
         ) from error
-    return [
-        f"Python {found.version} ({found.python}) can now import jupyter_gpupool and gpupool_job.",
-        f"One file was written: {path}. Remove it to undo this.",
-    ]
+    return path
 
 
 def _site_of(python: str) -> Path:

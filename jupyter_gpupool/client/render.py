@@ -1,267 +1,385 @@
-"""What the service answers, as lines of plain text: the same in a shell and in a notebook's text output.
+"""What the service answers, as plain text for terminals and notebooks.
 
-Owns: pure functions from a JSON reply to lines, and how sizes, times and requests are written. Never: a
-request, a clock, HTML (see `jupyter_gpupool.notebook.views`).
+Owns: pure functions from a reply (a dict) to lines, or to one line; the clock is a parameter. Whatever
+is only simulated says so. Never: a request, HTML.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from jupyter_gpupool.client.phrases import (
+    ENDED,
+    SIMULATED,
+    cores_text,
+    lease_waits,
+    moment_text,
+    placement_text,
+    request_text,
+    sharing_text,
+    soon_text,
+    standing,
+    starts_text,
+    state_text,
+    use_text,
+)
+from jupyter_gpupool.client.text import (
+    Clock,
+    duration,
+    memory,
+    pairs,
+    percent,
+    plural,
+    sentence,
+    table,
+    thousandths,
+    when,
+)
+
+__all__ = [
+    "dry_run",
+    "job",
+    "jobs",
+    "lease_held",
+    "lease_waits",
+    "leases",
+    "overview",
+    "placement_text",
+    "pool",
+    "queue",
+    "quota",
+    "report",
+    "request_text",
+    "standing",
+    "when",
+    "why",
+]
 
 Json = Mapping[str, Any]
 
-SIMULATED = "This pool is simulated: jobs really run, on CPUs; only the cards are simulated."
-NONE = "-"
+RESOURCES = (
+    ("gpus_milli", "GPUs", thousandths),
+    ("cpus_milli", "CPU cores", thousandths),
+    ("memory_mib", "host memory", memory),
+)
+USER_LIMITS = (
+    ("sessions", "sessions", str),
+    ("running_jobs", "running jobs", str),
+    ("queued_jobs", "queued jobs", str),
+    ("session_time", "time of a session", duration),
+    ("job_time", "time of a job", duration),
+)
 
 
-# -- words ---------------------------------------------------------------------------------------
+# -- one job ---------------------------------------------------------------------------------------
 
 
-def size(mib: int) -> str:
-    """Write a size given in MiB: whole GiB where it is one."""
-    return f"{mib // 1024}GiB" if mib % 1024 == 0 else f"{mib}MiB"
+def job(reply: Json, clock: Clock | None = None) -> list[str]:
+    """Show everything about one job."""
+    request, placement = reply["request"], reply.get("placement") or {}
+    size = [request_text(request), cores_text(request["cpus_milli"])]
+    if request.get("memory_mib"):
+        size.append(f"{memory(request['memory_mib'])} of host memory")
+    title = f"Job {reply['id']}" + (f" {reply['name']}" if reply.get("name") else "")
+    rows = [
+        ("state", f"{state_text(reply['state'])}{_attempt(reply)}"),
+        ("standing", standing(reply, clock)),
+        ("user", f"{reply.get('user') or ''} ({reply['group']})".strip()),
+        ("priority", reply["priority"]),
+        ("asks for", ", ".join(size)),
+        ("time limit", duration(reply["time_s"])),
+        ("window", reply.get("window") or ""),
+        ("partition", reply.get("partition") or ""),
+        ("resumable", "yes" if reply.get("resumable") else ""),
+        ("runs on", placement_text(placement)),
+        ("sharing", sharing_text(placement)),
+        ("submitted", moment_text(reply.get("submitted_at"), clock)),
+        ("started", moment_text(reply.get("started_at"), clock)),
+        ("ended", moment_text(reply.get("ended_at"), clock)),
+        ("exit code", "" if reply.get("exit_code") is None else str(reply["exit_code"])),
+        ("folder", reply.get("workdir") or ""),
+        ("output", reply.get("out") or ""),
+        ("log", reply.get("log") or ""),
+    ]
+    lines = [f"{title} ({reply['kind']}{', simulated cards' if reply.get('simulated') else ''})"]
+    lines += [f"  {line}" for line in pairs(rows)]
+    return lines + [f"  Note: {warning}" for warning in reply.get("warnings") or ()]
 
 
-def milli(amount: int) -> str:
-    """Write thousandths as a plain number: 1500 is ``1.5``."""
-    return f"{amount / 1000:g}"
+def why(reply: Json, clock: Clock | None = None) -> list[str]:
+    """Say what a job waits for and what would clear it, or why it ended as it did."""
+    head = f"Job {reply['id']} is {state_text(reply['state'])}."
+    waiting, diagnosis = reply.get("waiting"), reply.get("diagnosis")
+    lines = [head]
+    if waiting and reply["state"] not in ENDED:
+        lines.append(f"{waiting['reason']}: {sentence(waiting['message'])}")
+        if waiting.get("clears"):
+            lines.append(sentence(waiting["clears"]))
+        if waiting.get("position"):
+            lines.append(f"Its place in the queue is {waiting['position']}.")
+        starts = starts_text(waiting, clock)
+        lines.append(f"Expected start: {starts}." if starts else "No start can be expected yet.")
+    elif reply["state"] not in ENDED:
+        lines.append(sentence(standing(reply, clock)))
+    if reply.get("reason"):
+        lines.append(sentence(reply["reason"]))
+    if reply.get("outcome"):
+        lines.append(sentence(reply["outcome"]))
+    if diagnosis:
+        lines += _diagnosis(diagnosis, already=lines)
+    if reply["state"] in ENDED and reply.get("log"):
+        lines.append(f"Its log: {reply['log']}")
+    return [*lines, SIMULATED] if reply.get("simulated") else lines
 
 
-def duration(seconds: int) -> str:
-    """Write a number of seconds: ``45s``, ``1h30m``, ``3d``."""
-    parts = []
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, length)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts[:2]) or "0s"
+def dry_run(reply: Json, clock: Clock | None = None) -> list[str]:
+    """Say where and when work would start, and how that depends on priority and window."""
+    start = reply.get("would_start")
+    lines = ["Nothing was submitted."]
+    if start:
+        where = placement_text(reply.get("placement"))
+        lines.append(f"It would start {soon_text(start, clock)}{f' on {where}' if where else ''}.")
+    if reply.get("reason"):
+        lines.append(f"{reply['reason']}: {sentence(reply['message'])}")
+    elif reply.get("message"):
+        lines.append(sentence(reply["message"]))
+    rows = [
+        (other["priority"], other.get("window") or "any time", soon_text(other.get("expected_start"), clock))
+        for other in reply.get("alternatives") or ()
+    ]
+    return lines + (["", *table(("priority", "window", "would start"), rows)] if rows else [])
 
 
-def when(iso: str | None) -> str:
-    """Write a time of the service (ISO 8601, UTC) in the reader's time zone."""
-    if not iso:
-        return NONE
-    return datetime.fromisoformat(iso.replace("Z", "+00:00")).astimezone().strftime("%a %Y-%m-%d %H:%M")
+# -- many jobs -------------------------------------------------------------------------------------
 
 
-def request_text(request: Json) -> str:
-    """Write what work asks for: ``2 GPUs, 12 CPUs, 120GiB``."""
-    if request["gpus"]:
-        gpu = "1 GPU" if request["gpus"] == 1 else f"{request['gpus']} GPUs"
-    elif request["gpu_mib"]:
-        gpu = f"{size(request['gpu_mib'])} of a GPU"
-    else:
-        gpu = "no GPU"
-    kinds = f" ({' or '.join(request['gpu_types'])})" if request.get("gpu_types") else ""
-    return f"{gpu}{kinds}, {milli(request['cpus_milli'])} CPUs, {size(request['memory_mib'])}"
-
-
-def standing(job: Json) -> str:
-    """Say in one sentence where a job is: what it waits for, what it does, or how it ended."""
-    state, waiting = job["state"], job.get("waiting")
-    if waiting:
-        place = f" Number {waiting['position']} in the queue." if waiting.get("position") else ""
-        return f"{waiting['message']}{place}{_expected(waiting)}"
-    if state in ("running", "stopping"):
-        fraction = (job.get("progress") or {}).get("fraction")
-        done = "" if fraction is None else f", {100 * fraction:.0f} % done"
-        verb = "Stopping" if state == "stopping" else "Running"
-        return f"{verb} since {when(job['started_at'])}{done}; at most until {when(job['expires_at'])}."
-    return str(job.get("outcome") or job.get("reason") or f"{state.replace('_', ' ').capitalize()}.")
-
-
-def _expected(waiting: Json) -> str:
-    if not waiting.get("expected_start"):
-        return ""
-    sure = "Will start by" if waiting.get("kind") == "promise" else "Should start about"
-    return f" {sure} {when(waiting['expected_start'])}."
-
-
-# -- answers -------------------------------------------------------------------------------------
-
-
-def jobs(found: Sequence[Json]) -> list[str]:
-    """Say which jobs the user has."""
+def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
+    """List one's own jobs."""
+    found = list(found)
     if not found:
         return ["You have no jobs."]
     rows = [
-        (str(job["id"]), job["name"], job["state"], job["group"], request_text(job["request"]), standing(job))
-        for job in found
-    ]
-    return table(("id", "name", "state", "group", "asks for", ""), rows)
-
-
-def queue(reply: Json) -> list[str]:
-    """Say what waits, in order, and what runs."""
-    waiting = [
         (
-            str((job.get("waiting") or {}).get("position") or NONE),
-            *_whose(job),
-            job["priority"],
-            standing(job),
+            str(each["id"]),
+            each.get("name") or "",
+            state_text(each["state"]),
+            each["group"],
+            request_text(each["request"]),
+            when(each.get("submitted_at"), clock),
+            standing(each, clock),
         )
-        for job in reply["waiting"]
+        for each in found
     ]
-    running = [(*_whose(job), when(job.get("expires_at"))) for job in reply["running"]]
-    lines = [f"{len(waiting)} waiting, {len(running)} running."]
+    columns = ("#id", "name", "state", "group", "gpu", "submitted", "standing")
+    return table(columns, rows) + _simulated(found)
+
+
+def queue(reply: Json, clock: Clock | None = None) -> list[str]:
+    """List what waits, in order, and what runs."""
+    waiting, running = reply["waiting"], reply["running"]
+    lines = [f"{plural(len(waiting), 'job waits', 'jobs wait')}, {plural(len(running), 'runs', 'run')}."]
     if waiting:
-        lines += ["", *table(("#", "id", "name", "user", "group", "asks for", "priority", ""), waiting)]
+        rows = [_waiting_row(place, each, clock) for place, each in enumerate(waiting, 1)]
+        columns = ("#", "#id", "user", "group", "priority", "gpu", "#limit", "starts", "waits for")
+        lines += ["", *table(columns, rows)]
     if running:
-        lines += ["", *table(("id", "name", "user", "group", "asks for", "runs at most until"), running)]
+        titles = ("#id", "user", "group", "priority", "gpu", "since", "ends by", "on")
+        lines += ["", *table(titles, [_running_row(each, clock) for each in running])]
+    return lines + _simulated([*waiting, *running])
+
+
+# -- the pool --------------------------------------------------------------------------------------
+
+
+def overview(whoami: Json, quota_reply: Json, queue_reply: Json, clock: Clock | None = None) -> list[str]:
+    """Say in a few lines who one is, what is used, and how one's jobs stand."""
+    user = whoami["user"]
+    names = ", ".join(group["name"] for group in whoami["groups"]) or "no group"
+    pool_name = f", pool {whoami['pool']}" if whoami.get("pool") else ""
+    lines = [f"You are {user} ({names}){pool_name}."]
+    for group in quota_reply["groups"]:
+        used, owed = group["used"].get("gpus_milli", 0), group["quota"].get("gpus_milli")
+        of = f" of {thousandths(owed)}" if owed is not None else ""
+        mine = thousandths(group["user"]["used"].get("gpus_milli", 0))
+        lines.append(f"{group['name']} uses {thousandths(used)}{of} GPUs, {mine} of them yours.")
+    waiting, running = queue_reply["waiting"], queue_reply["running"]
+    lines.append(f"{plural(len(waiting), 'job waits', 'jobs wait')}, {plural(len(running), 'runs', 'run')}.")
+    own = [each for each in [*running, *waiting] if each.get("user") == user]
+    if own:
+        lines += ["", *jobs(own, clock)]
+    elif whoami.get("simulated"):
+        lines.append(SIMULATED)
     return lines
 
 
-def _whose(job: Json) -> tuple[str, ...]:
-    return (str(job["id"]), job["name"], job["user"] or NONE, job["group"], request_text(job["request"]))
-
-
-def quota(reply: Json) -> list[str]:
-    """Say what the groups of a user own and use, and what of it is the user's."""
+def quota(reply: Json, clock: Clock | None = None) -> list[str]:
+    """Show what each of the user's groups is owed and uses, and the user's own part."""
     if not reply["groups"]:
-        return [f"{reply['user']} is in no group of the policy: CPU only."]
-    rows = []
+        return [f"{reply['user']} is in no group of this pool, so only CPUs can be used."]
+    lines: list[str] = []
     for group in reply["groups"]:
-        for name, label, write in AMOUNTS:
-            rows.append(
-                (
-                    group["name"] if name == AMOUNTS[0][0] else "",
-                    label,
-                    write(group["used"].get(name, 0)),
-                    _limit(group["quota"].get(name), write),
-                    *_own(group["user"], name, write),
-                )
+        limits, mine = group["user"]["limits"], group["user"]["used"]
+        rows = [
+            (
+                name,
+                use_text(group["used"].get(key, 0), group["quota"].get(key), text),
+                use_text(mine.get(key, 0), limits.get(key), text) if key in mine or key in limits else "",
             )
-    lines = table(("group", "", "used", "quota", "by you", "your limit"), rows)
-    for group in reply["groups"]:
+            for key, name, text in RESOURCES
+        ]
+        rows += [
+            (name, "", use_text(mine.get(key, 0), limits.get(key), str))
+            for key, name, _ in USER_LIMITS[:3]
+            if key in mine or key in limits
+        ]
+        rows += [
+            (name, "", f"at most {text(limits[key])}")
+            for key, name, text in USER_LIMITS[3:]
+            if limits.get(key) is not None
+        ]
+        lines += ["", *table((group["name"], "group", f"you ({reply['user']})"), rows)]
         if group.get("over_since"):
-            lines.append(f"{group['name']} is over quota since {when(group['over_since'])}.")
-    return lines
+            lines.append(f"Over quota since {when(group['over_since'], clock)}; nothing is stopped for it.")
+    return lines[1:]
 
 
-AMOUNTS = (("gpus_milli", "GPUs", milli), ("cpus_milli", "CPUs", milli), ("memory_mib", "memory", size))
+def pool(reply: Json, clock: Clock | None = None) -> list[str]:
+    """List the cards and who is on them."""
+    lines = [sentence(reply["describe"])] + ([SIMULATED] if reply.get("simulated") else [])
+    rows = [_card_row(node, card) for node in reply["nodes"] for card in node["gpus"]]
+    if rows:
+        lines += ["", *table(("node", "#gpu", "model", "#memory", "#free", "partition", "used by"), rows)]
+    down = [node["name"] for node in reply["nodes"] if not node["available"]]
+    if down:
+        lines += ["", f"Not available: {', '.join(down)}."]
+    if reply.get("partitions"):
+        lines.append("")
+        lines += table(("partition", "for", "#gpus", "slices"), map(_partition_row, reply["partitions"]))
+    if reply.get("policy_error"):
+        lines += ["", f"The policy file has an error, and the last good one holds: {reply['policy_error']}"]
+    return lines + [f"Not active yet: {text}" for text in reply.get("inactive") or ()]
 
 
-def _own(user: Json, name: str, write: Any) -> tuple[str, str]:
-    """Return what the user uses of an amount, and the user's own limit."""
-    used, limit = user["used"].get(name), user["limits"].get(name)
-    return NONE if used is None else write(used), _limit(limit, write)
-
-
-def _limit(amount: int | None, write: Any) -> str:
-    return NONE if amount is None else str(write(amount))
-
-
-def pool(reply: Json) -> list[str]:
-    """Say which cards there are and who is on them."""
+def leases(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
+    """List one's own leases."""
     rows = [
         (
-            node["name"],
-            str(gpu["index"]),
-            gpu["model"],
-            size(gpu["memory_mib"]),
-            gpu["partition"] or NONE,
-            on_card(gpu),
+            str(each["id"]),
+            state_text(each["state"]),
+            each["group"],
+            request_text(each["request"]),
+            when(each.get("expires_at"), clock),
+            placement_text(each.get("placement")) or lease_waits(each, clock),
         )
-        for node in reply["nodes"]
-        for gpu in node["gpus"]
+        for each in found
     ]
-    lines = [reply["describe"], *(reply.get("inactive") or [])]
-    if reply.get("policy_error"):
-        lines.append(f"The policy file is not in force: {reply['policy_error']}")
-    return [*lines, "", *table(("node", "gpu", "model", "memory", "partition", "used by"), rows)]
+    return table(("#id", "state", "group", "gpu", "ends by", "on"), rows) if rows else ["You have no leases."]
 
 
-def on_card(gpu: Json) -> str:
-    """Say who uses one card, or why nobody can."""
-    if not gpu["available"]:
-        return f"out of use: {gpu['because']}"
-    users = [
-        f"{lease['user'] or lease['group']} ({lease['kind']}, {size(lease['mib'])})"
-        for lease in gpu["leases"]
-    ]
-    strangers = [f"process {found['pid']} of no lease" for found in gpu["strangers"]]
-    return ", ".join([*users, *strangers]) or "free"
+def lease_held(lease: Json, clock: Clock | None = None) -> list[str]:
+    """Say what a lease gives, where, until when, and how well it is kept apart."""
+    where = placement_text(lease.get("placement"))
+    until = f" until {when(lease['expires_at'], clock)}" if lease.get("expires_at") else ""
+    simulated = " (simulated cards)" if lease.get("simulated") else ""
+    on = f" on {where}" if where else ""
+    lines = [f"Lease {lease['id']}{simulated}: {request_text(lease['request'])}{on}{until}."]
+    sharing = sharing_text(lease.get("placement") or {})
+    return [*lines, f"Sharing: {sharing}."] if sharing else lines
 
 
-def job(found: Json) -> list[str]:
-    """Say everything about one job."""
-    rows = [
-        ("asks for", request_text(found["request"])),
-        ("time limit", duration(found["time_s"])),
-        ("group, priority", f"{found['group']}, {found['priority']}"),
-        ("submitted", when(found["submitted_at"])),
-        ("started", when(found.get("started_at"))),
-        ("ended", when(found.get("ended_at"))),
-        ("runs", str(found["attempt"])),
-        ("cards", placement(found.get("placement"))),
-        ("progress", progress(found.get("progress"))),
-        ("working folder", found.get("workdir") or NONE),
-        ("output folder", found.get("out") or NONE),
-        ("log", found.get("log") or NONE),
-    ]
-    known = [(label, text) for label, text in rows if text != NONE]
-    head = f"Job {found['id']} ({found['name']}, {found['kind']}): {found['state'].replace('_', ' ')}"
-    return [head, standing(found), *table(None, known), *found.get("warnings", [])]
-
-
-def why(found: Json) -> list[str]:
-    """Say what a job waits for and what would clear it, or why it ended as it did."""
-    lines = [f"Job {found['id']} ({found['name']}): {found['state'].replace('_', ' ')}", standing(found)]
-    waiting, diagnosis = found.get("waiting"), found.get("diagnosis")
-    if waiting and waiting.get("clears"):
-        lines.append(waiting["clears"])
-    if diagnosis:
-        lines += [text for text in (diagnosis["summary"], diagnosis.get("hint")) if text]
-        lines += [f"    {line}" for line in diagnosis.get("lines") or ()]
+def report(reply: Json, clock: Clock | None = None) -> list[str]:
+    """Show what was used in a period, by whom."""
+    used, capacity = reply["gpu_hours"], reply["capacity_gpu_hours"]
+    share = f" ({percent(used / capacity)})" if capacity else ""
+    period = f"{when(reply['since'], clock)} to {when(reply['until'], clock)}"
+    lines = [f"{period}: {used:.1f} of {capacity:.1f} GPU hours were used{share}."]
+    if reply["use"]:
+        rows = [(each["group"], each["user"] or "", f"{each['gpu_hours']:.1f}") for each in reply["use"]]
+        lines += ["", *table(("group", "user", "#gpu hours"), rows)]
+    if reply["days"]:
+        states = ("completed", "failed", "timed_out", "cancelled")
+        rows_by_day = [
+            (day["date"], str(day["submitted"]), *(str(day["ended"].get(state, 0)) for state in states))
+            for day in reply["days"]
+        ]
+        columns = ("day (UTC)", "#submitted", *(f"#{state_text(state)}" for state in states))
+        lines += ["", *table(columns, rows_by_day)]
     return lines
 
 
-def placement(found: Json | None) -> str:
-    """Say on which cards work runs, and how well it is kept apart from others."""
-    if not found:
-        return NONE
-    cards = ", ".join(f"{gpu['node']}:{gpu['index']} ({size(gpu['mib'])})" for gpu in found["gpus"])
-    where = cards or ", ".join(found["nodes"])
-    return f"{where}; {found['mode']}, isolation {found['isolation']}" if cards else where
+# -- parts -----------------------------------------------------------------------------------------
 
 
-def progress(found: Json | None) -> str:
-    """Say how far a job is and the values it reported."""
-    if not found:
-        return NONE
-    fraction = found.get("fraction")
-    texts = [] if fraction is None else [f"{100 * fraction:.0f} %"]
-    texts += [f"{name} {_number(value)}" for name, value in (found.get("values") or {}).items()]
-    return ", ".join(texts) or NONE
+def _diagnosis(diagnosis: Json, already: Iterable[str]) -> list[str]:
+    lines = [sentence(diagnosis[key]) for key in ("summary", "hint") if diagnosis.get(key)]
+    lines = [line for line in lines if line not in already]
+    return lines + [f"  | {line}" for line in diagnosis.get("lines") or ()]
 
 
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def lease_waits(lease: Json) -> str:
-    """Say what a lease waits for."""
-    return f"Waiting: {(lease.get('waiting') or {}).get('message') or 'for its turn.'}{_expected(lease.get('waiting') or {})}"
-
-
-def lease_held(lease: Json) -> str:
-    """Say what was granted."""
-    until = f", at most until {when(lease['expires_at'])}" if lease.get("expires_at") else ""
-    return f"Lease {lease['id']}: {placement(lease.get('placement'))}{until}."
-
-
-# -- layout --------------------------------------------------------------------------------------
-
-
-def table(titles: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lay rows out in columns as wide as their widest cell; the last column is as long as it wants."""
-    lines = [tuple(str(cell) for cell in row) for row in ([titles] if titles else []) + list(rows)]
-    widths = (
-        [max(len(line[column]) for line in lines) for column in range(len(lines[0]) - 1)] if lines else []
+def _waiting_row(place: int, job: Json, clock: Clock | None) -> tuple[str, ...]:
+    waiting = job.get("waiting") or {}
+    return (
+        str(waiting.get("position") or place),
+        str(job["id"]),
+        job.get("user") or "",
+        job["group"],
+        job["priority"],
+        request_text(job["request"]),
+        duration(job["time_s"]),
+        starts_text(waiting, clock),
+        (waiting.get("message") or waiting.get("reason") or "").rstrip("."),
     )
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]).rstrip()
-        for line in lines
+
+
+def _running_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
+    return (
+        str(job["id"]),
+        job.get("user") or "",
+        job["group"],
+        job["priority"],
+        request_text(job["request"]),
+        when(job.get("started_at"), clock),
+        when(job.get("expires_at"), clock),
+        placement_text(job.get("placement")),
+    )
+
+
+def _card_row(node: Json, card: Json) -> tuple[str, ...]:
+    free = card.get("free_mib")
+    return (
+        node["name"],
+        str(card["index"]),
+        card["model"],
+        memory(card["memory_mib"]),
+        "" if free is None else memory(free),
+        card.get("partition") or "",
+        _on_card(card),
+    )
+
+
+def _on_card(card: Json) -> str:
+    if not card["available"]:
+        return f"not available: {card['because']}"
+    users = [
+        f"{lease.get('user') or lease['group']} {memory(lease['mib'])}"
+        + (f" (job {lease['job']})" if lease.get("job") else "")
+        for lease in card["leases"]
     ]
+    for stranger in card["strangers"]:
+        size = "" if stranger.get("mib") is None else f" {memory(stranger['mib'])}"
+        users.append(f"pid {stranger['pid']}{size} (no lease)")
+    return ", ".join(users) or "-"
+
+
+def _partition_row(partition: Json) -> tuple[str, ...]:
+    purposes = ", ".join(f"{kind}s" for kind in partition["for"])
+    return partition["name"], purposes, str(partition["gpus"]), ", ".join(map(str, partition["slices"]))
+
+
+def _simulated(found: Iterable[Json]) -> list[str]:
+    return ["", SIMULATED] if any(each.get("simulated") for each in found) else []
+
+
+def _attempt(job: Json) -> str:
+    return f" (run {job['attempt']})" if (job.get("attempt") or 0) > 1 else ""

@@ -1,0 +1,136 @@
+"""Where the pool is: the one that is named, or the user's own service, started when it is needed.
+
+Owns: the order in which the environment decides, and what to do about a service of another version or
+another pool. Never: how the service starts (see `jupyter_gpupool.client.start`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client import start
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.transport import Connection
+
+Tell = Callable[[str], None]
+
+
+def find_pool(environ: Mapping[str, str] | None = None, *, progress: Tell | None = None) -> Connection:
+    """Return a connection to the pool, after starting the user's own service where that is the pool.
+
+    ``GPUPOOL_URL`` names a pool; ``GPUPOOL_SIMULATE`` asks for a simulated one; under a Hub a pool must be
+    named; elsewhere the user's own service is the pool, in ``GPUPOOL_HOME``.
+
+    Parameters
+    ----------
+    environ : mapping, optional
+        The process's environment by default.
+    progress : callable, optional
+        Called with a line whenever there is something to wait for.
+
+    Raises
+    ------
+    Refused
+        When a Hub's configuration is missing, or the service that runs has another pool than asked for.
+    ServiceDown
+        When the service cannot be started.
+    """
+    environ = os.environ if environ is None else environ
+    url = environ.get("GPUPOOL_URL")
+    if url:
+        token = None if url.startswith("unix:") else environ.get("JUPYTERHUB_API_TOKEN")
+        return Connection(url, token=token)
+    if environ.get("JUPYTERHUB_API_TOKEN") and not environ.get("GPUPOOL_SIMULATE"):
+        raise Refused(
+            "not_configured",
+            "This server runs under a JupyterHub, but GPUPOOL_URL is not set: its Hub has no pool configured.",
+            hint="Ask the administrator for one, or try a simulated pool with GPUPOOL_SIMULATE=1x2x8GiB.",
+        )
+    home = Home.of(environ)
+    ensure_service(home, environ, progress or _say_nothing)
+    return Connection(home.url(), revive=lambda: ensure_service(home, environ, _say_nothing))
+
+
+def ensure_service(home: Home, environ: Mapping[str, str], tell: Tell) -> None:
+    """Make sure that the user's own service runs, with this version and the pool asked for.
+
+    Raises
+    ------
+    Refused, ServiceDown
+        See `find_pool`.
+    """
+    home.make()
+    found = greet(home)
+    if found is None or found["version"] != __version__:
+        with start.locked(home, tell):
+            found = greet(home)  # another one may have started it while this one waited
+            if found is not None and found["version"] != __version__:
+                tell(
+                    f"The pool's service is of version {found['version']}; starting {__version__} instead ..."
+                )
+                _retire(home)
+                found = None
+            if found is None:
+                found = start.service(home, environ, lambda: greet(home), tell)
+    check_pool(found.get("pool"), environ.get("GPUPOOL_SIMULATE"))
+
+
+def greet(home: Home) -> dict[str, Any] | None:
+    """Ask the service who it is; None when nobody answers."""
+    connection = Connection(home.url(), pauses=(), timeout=10.0)
+    try:
+        return Client(connection).whoami()
+    except ServiceDown:
+        return None
+    finally:
+        connection.close()
+
+
+def check_pool(running: str | None, asked: str | None) -> None:
+    """Refuse a running pool that is not the one asked for; nobody who asks for none minds which runs.
+
+    Raises
+    ------
+    Refused
+        With both pools in one sentence.
+    """
+    if asked and _normal(asked) != _normal(running or ""):
+        runs = f"the simulated pool {running}" if running else "this machine's real cards"
+        raise Refused(
+            "other_pool",
+            f"The service that runs has {runs}, and GPUPOOL_SIMULATE asks for {asked}.",
+            hint="Stop it with: jupyter gpupool stop, or use another GPUPOOL_HOME.",
+        )
+
+
+def _retire(home: Home) -> None:
+    """Ask a service to end and leave its jobs running for the next one, and wait until it has gone."""
+    connection = Connection(home.url(), pauses=())
+    try:
+        Client(connection).shutdown(keep_jobs=True)
+    except ServiceDown:
+        pass
+    except PoolError as error:
+        raise ServiceDown(f"The service of another version does not end: {error}") from None
+    finally:
+        connection.close()
+    start.wait_for_end(lambda: greet(home))
+
+
+def _normal(pool: str) -> tuple[str, ...]:
+    """Return the numbers of a pool such as 4x8x32GiB, sizes in MiB, so that equal pools compare equal."""
+    found = re.fullmatch(r"\s*(\d+)x(\d+)x(\d+)\s*([GM])iB?\s*", pool)
+    if found is None:
+        return (pool.strip(),)
+    nodes, cards, size, unit = found.groups()
+    return nodes, cards, str(int(size) * (1024 if unit == "G" else 1))
+
+
+def _say_nothing(line: str) -> None:
+    """Tell nobody."""
