@@ -49,7 +49,7 @@ def find_pool(environ: Mapping[str, str] | None = None, *, progress: Tell | None
     if environ.get("JUPYTERHUB_API_TOKEN") and not environ.get("GPUPOOL_SIMULATE"):
         raise Refused(
             "not_configured",
-            "This server runs under a JupyterHub, but GPUPOOL_URL is not set: its Hub has no pool configured.",
+            "This server runs under a JupyterHub, but GPUPOOL_URL is not set: the Hub has no pool yet.",
             hint="Ask the administrator for one, or try a simulated pool with GPUPOOL_SIMULATE=1x2x8GiB.",
         )
     home = Home.of(environ)
