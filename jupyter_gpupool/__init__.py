@@ -59,4 +59,4 @@ def _jupyter_labextension_paths() -> list[dict[str, str]]:
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from . import server
 
-    return server._jupyter_server_extension_points()  # type: ignore[no-any-return]
+    return server._jupyter_server_extension_points()

@@ -84,6 +84,14 @@ class Client:
         """Return the policy in force."""
         return self._get("policy")
 
+    def set_policy(self, text: str, *, apply: bool) -> Json:
+        """Check a policy, or with `apply` put it in force, and return what it changes."""
+        return self._post("policy", {"text": text, "apply": apply})
+
+    def set_policy(self, text: str, *, apply: bool) -> Json:
+        """Check a policy file's text and say what it would change; with `apply`, put it in force."""
+        return self._post("policy", {"text": text, "apply": apply}, repeatable=True)
+
     # -- jobs ------------------------------------------------------------------------------------
 
     def upload(self, snapshot: Snapshot) -> None:

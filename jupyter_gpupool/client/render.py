@@ -44,6 +44,8 @@ __all__ = [
     "lease_held",
     "lease_waits",
     "leases",
+    "memory",
+    "on_card",
     "overview",
     "placement_text",
     "pool",
@@ -354,11 +356,12 @@ def _card_row(node: Json, card: Json) -> tuple[str, ...]:
         memory(card["memory_mib"]),
         "" if free is None else memory(free),
         card.get("partition") or "",
-        _on_card(card),
+        on_card(card),
     )
 
 
-def _on_card(card: Json) -> str:
+def on_card(card: Json) -> str:
+    """Say who is on a card, or why nobody can be."""
     if not card["available"]:
         return f"not available: {card['because']}"
     users = [

@@ -91,12 +91,14 @@ def _each(action: Callable[[Client, int], dict[str, Any]]) -> Callable[[Client, 
 
 
 def _acted(reply: dict[str, Any]) -> list[str]:
-    return [render.standing(job) for job in reply["jobs"]]
+    return [f"Job {job['id']}: {render.standing(job)}." for job in reply["jobs"]]
 
 
 VERBS = {
     "jobs": Verb("my jobs", _jobs, lambda reply: render.jobs(reply["jobs"]), _list_arguments),
-    "queue": Verb("all that waits, in order, and all that runs", lambda client, _: client.queue(), render.queue),
+    "queue": Verb(
+        "all that waits, in order, and all that runs", lambda client, _: client.queue(), render.queue
+    ),
     "quota": Verb("my quota, my group's, and what is used", lambda client, _: client.quota(), render.quota),
     "gpus": Verb("the cards and who uses them", lambda client, _: client.pool(), render.pool),
     "show": Verb(

@@ -1,0 +1,65 @@
+"""From a parsed line to a submitted job: what shell, magics and Python functions have in common.
+
+Owns: which kind of work a target is, and the step from a prepared request to the service's answer.
+Never: printing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from jupyter_gpupool.client import options as table
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.arguments import Parser
+from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.options import CONDUCT, OPTIONS, Options
+from jupyter_gpupool.client.request import Prepared, prepare_notebook, prepare_script
+
+REQUEST = tuple(option for option in OPTIONS if option not in CONDUCT)
+LEASE = tuple(option for option in table.RESOURCES if option.dest != "gpu_compute")
+
+
+def path_arguments(parser: Parser) -> None:
+    """Let a line submit a script or a notebook."""
+    table.add_options(parser)
+    parser.add_argument("target", metavar="FILE", help="a script, or a notebook (.ipynb)")
+    parser.add_argument(
+        "args", metavar="ARG", nargs="*", help="the script's own arguments; put -- before its options"
+    )
+
+
+def prepare_line(line: argparse.Namespace) -> Prepared:
+    """Prepare the script or notebook that a line names.
+
+    Raises
+    ------
+    Refused
+        See `jupyter_gpupool.client.request`.
+    """
+    return prepare_path(line.target, [*line.args, *line.own], table.given(line, REQUEST))
+
+
+def prepare_path(path: str, args: Sequence[str], options: Options) -> Prepared:
+    """Prepare a script, or a notebook when the name ends with ``.ipynb``.
+
+    Raises
+    ------
+    Refused
+        See `jupyter_gpupool.client.request`.
+    """
+    if not path.endswith(".ipynb"):
+        return prepare_script(path, args, options)
+    if args:
+        raise Refused(
+            "invalid_option",
+            f"{args[0]!r}: a notebook takes no arguments.",
+            hint="Give it parameters with -p name=value.",
+        )
+    return prepare_notebook(path, options)
+
+
+def send(client: Client, prepared: Prepared) -> dict[str, Any]:
+    """Submit a prepared request and return the job."""
+    return client.submit(prepared.body, prepared.snapshot)

@@ -1,0 +1,151 @@
+"""``jupyter gpupool doctor``: what the pool needs on this machine, and what is missing.
+
+Owns: the list of checks; each is one sentence that says what was found and, where something is
+wrong, what to do. Never: changes anything, or starts the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.commands import Command, answer
+from jupyter_gpupool.devices.base import DevicesError, Pool
+from jupyter_gpupool.devices.find import open_pool
+from jupyter_gpupool.engines.local.cgroups import Subtree
+from jupyter_gpupool.ledger.errors import LedgerError
+from jupyter_gpupool.ledger.place import refuse_network
+from jupyter_gpupool.policy.load import check_against, load_policy
+from jupyter_gpupool.policy.problems import PolicyError
+
+Verdict = Literal["ok", "note", "problem"]
+OLDEST = (3, 11)
+SPARSE_GIB = 10  # less free space than this is worth a note
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found: `note` is worth knowing, `problem` keeps the pool from working."""
+
+    subject: str
+    verdict: Verdict
+    sentence: str
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = list(findings(os.environ))
+    width = max(len(finding.subject) for finding in found)
+    lines = [f"{finding.verdict:<8} {finding.subject:<{width}}  {finding.sentence}" for finding in found]
+    answer(options, {"findings": [asdict(finding) for finding in found]}, lines)
+    return 1 if any(finding.verdict == "problem" for finding in found) else 0
+
+
+def findings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check everything, in the order in which the pool would need it."""
+    home = Home.of(environ)
+    yield python()
+    yield system()
+    yield from folder(home)
+    yield survival(home)
+    cards, pool = devices(environ)
+    yield cards
+    yield policy(home, environ, pool)
+    yield service(home)
+
+
+def python() -> Finding:
+    """Check the interpreter of the service."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    text = f"jupyter-gpupool {__version__} in Python {version} ({sys.executable})"
+    if sys.version_info < OLDEST:
+        return Finding("python", "problem", f"{text}; the service needs {OLDEST[0]}.{OLDEST[1]} or newer.")
+    return Finding("python", "ok", f"{text}.")
+
+
+def system() -> Finding:
+    """Check the operating system."""
+    name = f"{platform.system()} {platform.release()}"
+    if platform.system() != "Linux":
+        return Finding("system", "problem", f"{name}: jobs run on Linux; this machine can be a client.")
+    return Finding("system", "ok", f"{name}, {len(os.sched_getaffinity(0))} cores for this process.")
+
+
+def folder(home: Home) -> Iterator[Finding]:
+    """Check the state folder, or the nearest folder above it that is there."""
+    place = home.path
+    while not place.exists():
+        place = place.parent
+    made = "" if place == home.path else " (will be made at the first start)"
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield Finding("home", "problem", f"{place} cannot be written; set GPUPOOL_HOME to a folder of yours.")
+    else:
+        yield Finding("home", "ok", f"{home.path}{made}.")
+    try:
+        refuse_network(place.resolve())
+    except LedgerError as error:
+        yield Finding("file system", "problem", str(error))
+    else:
+        free = shutil.disk_usage(place).free // 2**30
+        verdict: Verdict = "ok" if free >= SPARSE_GIB else "note"
+        yield Finding("file system", verdict, f"a local one, {free} GiB free.")
+
+
+def survival(home: Home) -> Finding:
+    """Say what a job's life depends on here."""
+    tree = Subtree.at(home.path)
+    found = tree.survival()
+    tree.sweep()
+    return Finding("survival", "ok" if found.whole_tree else "note", found.sentence)
+
+
+def devices(environ: Mapping[str, str]) -> tuple[Finding, Pool | None]:
+    """Check the cards."""
+    try:
+        pool = open_pool(environ.get("GPUPOOL_SIMULATE") or None)
+    except DevicesError as error:
+        return Finding("cards", "problem", str(error)), None
+    sick = [trouble for trouble in pool.healthy().values() if trouble]
+    return Finding("cards", "note" if sick else "ok", " ".join([pool.describe(), *sick])), pool
+
+
+def policy(home: Home, environ: Mapping[str, str], pool: Pool | None) -> Finding:
+    """Check the administrator's file, if there is one."""
+    path = environ.get("GPUPOOL_POLICY") or str(home.path / "policy.yaml")
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = load_policy(file.read(), source=path)
+        if pool is not None and (problems := check_against(found, pool.cards())):
+            raise PolicyError(problems, path)
+    except FileNotFoundError:
+        return Finding("policy", "ok", f"no file {path}: the built-in policy holds.")
+    except (PolicyError, OSError, UnicodeDecodeError) as error:
+        return Finding("policy", "problem", str(error))
+    return Finding("policy", "ok", f"{path} is good.")
+
+
+def service(home: Home) -> Finding:
+    """Look whether the service answers; it is not started."""
+    if not home.service_socket.exists():
+        return Finding("service", "ok", "not running; it starts by itself when it is needed.")
+    try:
+        found = Client(Connection(home.url(), pauses=())).whoami()
+    except PoolError as error:
+        return Finding("service", "note", f"{error} It starts by itself when it is needed.")
+    if found["version"] != __version__:
+        text = f"version {found['version']} is running; it restarts as {__version__} at the next command."
+        return Finding("service", "note", text)
+    return Finding("service", "ok", f"running, version {found['version']}.")
+
+
+DOCTOR = Command(_run)

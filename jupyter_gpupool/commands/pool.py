@@ -1,0 +1,157 @@
+"""The pool's service: serve, stop, status.
+
+Owns: how the service's process is started, in the foreground or detached. Never: what it does then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.arguments import Parser
+from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.commands import Command, answer
+
+PATIENCE = 60.0  # seconds that a service may take to answer, or to end
+
+
+def _serve_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--background", action="store_true", help="detach; end by itself when nothing is left to do"
+    )
+    parser.add_argument(
+        "--policy", metavar="FILE", help="the policy file (default: policy.yaml in the pool's home)"
+    )
+    parser.add_argument("--allow-root", action="store_true", help="run as root all the same")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from jupyter_gpupool.service.config import ServiceConfig
+    from jupyter_gpupool.service.main import serve
+
+    if os.geteuid() == 0 and not (options.allow_root or options.background):
+        raise Refused(
+            "invalid_option",
+            "You are root, and every job would run as root.",
+            hint="Use another account, or add --allow-root.",
+        )
+    policy = Path(options.policy).absolute() if options.policy else None
+    config = ServiceConfig.from_environment(
+        os.environ, policy=policy, self_started=options.background or None
+    )
+    home = Home.of(os.environ)
+    url = {"url": home.url(), "home": str(home.path)}
+    code = serve(config, background=options.background)
+    if options.background and code == 0:
+        answer(options, url, [f"The pool's service runs at {home.url()}."])
+    return code
+
+
+def _stop_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--jobs",
+        choices=("keep", "end"),
+        default="keep",
+        metavar="keep|end",
+        help="running jobs go on, and the next service finds them (keep, the default), or end now",
+    )
+
+
+def _stop(options: argparse.Namespace) -> int:
+    home = Home.of(os.environ)
+    record = _record(home)
+    client = running()
+    if client is None:
+        answer(options, {"stopped": False}, ["No service is running."])
+        return 0
+    client.shutdown(keep_jobs=options.jobs == "keep")
+    deadline = time.monotonic() + PATIENCE
+    while record and _is_alive(record["pid"]):
+        if time.monotonic() > deadline:
+            raise PoolError(
+                "conflict", f"Process {record['pid']} has not ended in {PATIENCE:g} s; see service.log."
+            )
+        time.sleep(0.05)
+    jobs = (
+        "its jobs go on, and the next command that needs a service starts one"
+        if options.jobs == "keep"
+        else "with its jobs"
+    )
+    answer(options, {"stopped": True, "jobs": options.jobs}, [f"The service has ended; {jobs}."])
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    home = Home.of(os.environ)
+    client = running()
+    if client is None:
+        reply: dict[str, Any] = {"running": False, "home": str(home.path)}
+        answer(options, reply, [f"No service is running for {home.path}; it starts when it is needed."])
+        return 0
+    who, pool, queue, record = client.whoami(), client.pool(), client.queue(), _record(home) or {}
+    reply = {
+        "running": True,
+        "home": str(home.path),
+        "version": who["version"],
+        "pid": record.get("pid"),
+        "started": record.get("started"),
+        "pool": pool["describe"],
+        "simulated": who["simulated"],
+        "policy_error": pool["policy_error"],
+        "jobs_running": len(queue["running"]),
+        "jobs_waiting": len(queue["waiting"]),
+    }
+    answer(options, reply, _status_lines(reply))
+    return 0
+
+
+def _status_lines(reply: dict[str, Any]) -> list[str]:
+    lines = [
+        f"Running: version {reply['version']}, process {reply['pid']}, home {reply['home']}.",
+        reply["pool"],
+        f"{reply['jobs_running']} jobs running, {reply['jobs_waiting']} waiting.",
+    ]
+    if reply["policy_error"]:
+        lines.append(f"The policy file is not in force: {reply['policy_error']}")
+    return lines
+
+
+def running() -> Client | None:
+    """Return a client of the service that runs, or None; nothing is started."""
+    client = Client(Connection(os.environ.get("GPUPOOL_URL") or Home.of(os.environ).url(), pauses=()))
+    try:
+        client.whoami()
+    except PoolError as error:
+        if error.code == "service_down":
+            return None
+        raise
+    return client
+
+
+def _record(home: Home) -> dict[str, Any] | None:
+    """Return what the running service wrote about itself."""
+    try:
+        found: dict[str, Any] = json.loads(home.service_record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+SERVE = Command(_serve, _serve_arguments)
+STOP = Command(_stop, _stop_arguments)
+STATUS = Command(_status)

@@ -1,0 +1,189 @@
+"""The pool in Python: ``job = gpupool.submit("train.py", gpus=1)``.
+
+Owns: `submit` and `Job`. Never: a rule of the pool; a `Job` holds a number and asks the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpupool.client import artifacts, options, render
+from jupyter_gpupool.client.api import ENDED, Client
+from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.request import Prepared, prepare_function
+from jupyter_gpupool.client.submitting import REQUEST, prepare_path, send
+from jupyter_gpupool.client.verbs import JobName, resolve
+from jupyter_gpupool.notebook import live, views
+from jupyter_gpupool.notebook.pool import client as pool
+
+
+class Text(str):
+    """Text that shows as it reads, not as a Python literal."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Job:
+    """One detached job.
+
+    Parameters
+    ----------
+    id
+        Its number.
+    client
+        The pool; by default that of this kernel.
+    """
+
+    def __init__(self, id: int, client: Client | None = None):
+        self.id = id
+        self._client = client or pool()
+
+    @property
+    def status(self) -> str:
+        """The name of the state it is in now: ``queued``, ``running``, ``completed``, …"""
+        return str(self.details()["state"])
+
+    def details(self) -> dict[str, Any]:
+        """Return all that the service says about the job."""
+        return self._client.job(self.id)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the job has ended and return its state.
+
+        Parameters
+        ----------
+        timeout
+            Seconds.
+
+        Raises
+        ------
+        TimeoutError
+            It has not ended by then; it goes on.
+        """
+        return str(self._client.wait([self.id], timeout)[0]["state"])
+
+    def logs(self) -> Text:
+        """Return what the job has printed."""
+        found = self.details()
+        if not found["attempt"]:
+            return Text("")
+        parts: list[bytes] = []
+        offset = 0
+        while True:
+            part = self._client.logs(self.id, offset)
+            if not part.data:
+                return Text(b"".join(parts).decode("utf-8", "replace"))
+            parts.append(part.data)
+            offset = part.offset
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end, and return what the function returned (of a cell: the variables it fetches).
+
+        Raises
+        ------
+        PoolError
+            The job has not completed, or its kind has no such result.
+        TimeoutError
+            It has not ended after `timeout` seconds.
+        """
+        return artifacts.result(self._client, self._client.wait([self.id], timeout)[0])
+
+    def fetch(self, folder: str | Path = ".") -> list[Path]:
+        """Copy the files that the job left in its output folder, and return where they are now."""
+        return artifacts.copy_files(self._client, self.details(), Path(folder))
+
+    def cancel(self) -> None:
+        """End the job, or take it out of the queue."""
+        self._client.cancel(self.id)
+
+    def why(self) -> Text:
+        """Say what the job waits for, or why it ended as it did."""
+        return Text("\n".join(render.why(self._client.why(self.id))))
+
+    def __repr__(self) -> str:
+        try:
+            return _line(self.details())
+        except PoolError as error:
+            return f"Job {self.id} ({error})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        try:
+            found = self.details()
+        except PoolError:
+            return {"text/plain": repr(self)}
+        bundle = {"text/plain": _line(found), "text/html": str(views.job_line(found))}
+        if found["state"] not in ENDED:
+            bundle.update(live.mimebundle(self._client, found))
+        return bundle
+
+
+def job(id: JobName) -> Job:
+    """Return a job by its number, or the newest one: ``job("last")``.
+
+    Raises
+    ------
+    PoolError
+        There is no such job of yours.
+    """
+    client = pool()
+    return Job(int(client.job(resolve(client, id))["id"]), client)
+
+
+def submit(
+    what: str | Path | Callable[..., Any],
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    **request: Any,
+) -> Job:
+    """Submit a script, a notebook, or a call of a function as a detached job.
+
+    Parameters
+    ----------
+    what
+        The path of a script or of a notebook (``.ipynb``), or a function.
+    args
+        Arguments of the function; of a script: strings, also as ``args=[…]``.
+    kwargs
+        Keyword arguments of the function.
+    request
+        The options of the command line: ``gpus=1``, ``gpu_memory="8GiB"``, ``time="2h"``,
+        ``window="night"``, ``parameters={…}``, …
+
+    Raises
+    ------
+    PoolError
+        The request is refused; nothing was submitted.
+    """
+    return submitted(_prepared(what, args, kwargs, request), pool())
+
+
+def submitted(prepared: Prepared, client: Client) -> Job:
+    """Submit a prepared request."""
+    return Job(int(send(client, prepared)["id"]), client)
+
+
+def _prepared(
+    what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, request: dict[str, Any]
+) -> Prepared:
+    own = request.pop("args", ())
+    chosen = options.keywords(request, REQUEST)
+    if callable(what):
+        if own:
+            raise Refused("invalid_option", "args=[…] is for scripts.", hint="Write submit(function, 1, 2).")
+        return prepare_function(what, tuple(args), kwargs, chosen)
+    if not isinstance(what, (str, Path)):
+        raise Refused("invalid_option", f"submit takes a path or a function, not a {type(what).__name__}.")
+    if kwargs:
+        raise Refused("invalid_option", "kwargs={…} is for functions.", hint="Give a script args=[…].")
+    return prepare_path(str(what), [str(arg) for arg in (*args, *own)], chosen)
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    return (
+        f"Job {found['id']} ({found['name']}): {found['state'].replace('_', ' ')}. {render.standing(found)}"
+    )

@@ -1,0 +1,37 @@
+"""When a job is shown alive: in a Jupyter kernel that has ipywidgets, and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpupool.client.api import Client
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+_views: dict[int, Any] = {}
+
+
+def mimebundle(client: Client, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the display data of a live view; empty where there can be none.
+
+    One job has one live view: an older one is closed.
+    """
+    if not in_kernel():
+        return {}
+    try:
+        from jupyter_gpupool.notebook.widget import JobView
+    except ImportError:
+        return {}
+    earlier = _views.pop(job["id"], None)
+    if earlier is not None:
+        earlier.close()
+    view = _views[job["id"]] = JobView(client, job)
+    return {VIEW: {"version_major": 2, "version_minor": 0, "model_id": view.model_id}}
+
+
+def in_kernel() -> bool:
+    """Tell whether this code runs in a Jupyter kernel, whose displays reach a browser."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return getattr(shell, "kernel", None) is not None
