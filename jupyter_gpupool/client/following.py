@@ -23,6 +23,10 @@ PAUSE = 1.0  # seconds between looks where no stream tells of changes
 SILENCE = 45.0  # seconds without a heartbeat (they come every 15) after which an event stream is dead
 
 
+class Overdue(TimeoutError):  # noqa: N818 - what a caller asked for, not a failure of the pool
+    """The time that the caller gave has passed."""
+
+
 def follow_logs(
     client: Client, job: int, offset: int = 0, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[bytes]:
@@ -75,7 +79,7 @@ def wait(
             return SILENCE
         if clock() >= deadline:
             names = ", ".join(map(str, pending()))
-            raise TimeoutError(f"Still not ended after {timeout:g} s: {names}.")
+            raise Overdue(f"Still not ended after {timeout:g} s: {names}.")
         return min(SILENCE, deadline - clock())
 
     def look() -> None:
@@ -99,9 +103,7 @@ def wait(
                     last_id = event.id or last_id
                     if _concerns(event, pending()):
                         look()
-        except TimeoutError as error:
-            if isinstance(error.__cause__, OSError) or error.args == ("timed out",):
-                continue
+        except Overdue:
             raise
         except (OSError, PoolError):
             look()
