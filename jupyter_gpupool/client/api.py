@@ -88,10 +88,6 @@ class Client:
         """Check a policy, or with `apply` put it in force, and return what it changes."""
         return self._post("policy", {"text": text, "apply": apply})
 
-    def set_policy(self, text: str, *, apply: bool) -> Json:
-        """Check a policy file's text and say what it would change; with `apply`, put it in force."""
-        return self._post("policy", {"text": text, "apply": apply}, repeatable=True)
-
     # -- jobs ------------------------------------------------------------------------------------
 
     def upload(self, snapshot: Snapshot) -> None:
