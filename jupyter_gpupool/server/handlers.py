@@ -54,6 +54,13 @@ class PoolHandler(APIHandler):
             reply.body, set_content_type="application/json" if is_json else "text/plain; charset=utf-8"
         )
 
+    def _log(self) -> None:
+        """Keep a service that is down, and asked about every few seconds, from filling the server's log."""
+        if self.get_status() == 503:
+            self.log.debug("503 %s: the pool's service gave no answer", self.request.path)
+        else:
+            super()._log()
+
     def say(self, error: PoolError) -> None:
         """Answer that there is no service to ask."""
         self.set_status(503)

@@ -32,7 +32,10 @@ export interface IQuota {
   groups: IGroupQuota[];
 }
 
-export type ActiveState = 'running' | 'starting' | 'stopping' | 'queued' | 'held';
+export const RUNNING = ['running', 'starting', 'stopping'] as const;
+export const WAITING = ['queued', 'held'] as const;
+
+export type ActiveState = (typeof RUNNING)[number] | (typeof WAITING)[number];
 
 export interface IJob {
   id: number;
@@ -71,8 +74,9 @@ export class PoolClient {
     return this.request('quota');
   }
 
-  async jobs(state: ActiveState, limit: number): Promise<IJob[]> {
-    const found = await this.request<{ jobs: IJob[] }>(`jobs?state=${state}&limit=${limit}`);
+  /** The user's newest jobs in one of the states. */
+  async jobs(states: readonly ActiveState[], limit: number): Promise<IJob[]> {
+    const found = await this.request<{ jobs: IJob[] }>(`jobs?state=${states.join(',')}&limit=${limit}`);
     return found.jobs;
   }
 

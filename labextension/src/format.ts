@@ -6,7 +6,7 @@
 export class Format {
   constructor(languageCode: string) {
     this.locale = supported(languageCode.replace('_', '-'));
-    this.number = new Intl.NumberFormat(this.locale, { maximumFractionDigits: 2 });
+    this.number = new Intl.NumberFormat(this.locale, { maximumFractionDigits: 3 });
     this.percent = new Intl.NumberFormat(this.locale, { style: 'percent' });
   }
 
@@ -17,7 +17,7 @@ export class Format {
 
   /** MiB as GiB. */
   memory(mib: number): string {
-    return `${this.number.format(mib / 1024)} GiB`;
+    return `${this.number.format(Math.round((10 * mib) / 1024) / 10)} GiB`;
   }
 
   /** A fraction as a percentage. */

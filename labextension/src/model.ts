@@ -4,10 +4,9 @@
 import { VDomModel } from '@jupyterlab/ui-components';
 import { Poll } from '@lumino/polling';
 
-import { ActiveState, IJob, IQuota, IWhoami, PoolClient, PoolError } from './api';
+import { IJob, IQuota, IWhoami, PoolClient, PoolError, RUNNING, WAITING } from './api';
 
-export const JOBS_SHOWN = 50; // of each state
-const STATES: ActiveState[] = ['running', 'starting', 'stopping', 'queued', 'held'];
+export const JOBS_SHOWN = 50; // of each kind
 const INTERVAL = 5 * 1000; // milliseconds, as all below
 const SLOWEST = 60 * 1000;
 const WHILE_STARTING = 1000;
@@ -15,7 +14,8 @@ const WHILE_STARTING = 1000;
 export interface ISeen {
   whoami: IWhoami;
   quota: IQuota;
-  jobs: IJob[];
+  running: IJob[];
+  waiting: IJob[];
   at: Date;
 }
 
@@ -75,11 +75,12 @@ export class PoolModel extends VDomModel {
   private async look(): Promise<void> {
     try {
       const whoami = await this.client.whoami();
-      const [quota, ...jobs] = await Promise.all([
+      const [quota, running, waiting] = await Promise.all([
         this.client.quota(),
-        ...STATES.map(state => this.client.jobs(state, JOBS_SHOWN))
+        this.client.jobs(RUNNING, JOBS_SHOWN),
+        this.client.jobs(WAITING, JOBS_SHOWN)
       ]);
-      this._seen = { whoami, quota, jobs: jobs.flat(), at: new Date() };
+      this._seen = { whoami, quota, running, waiting: waiting.sort(byPosition), at: new Date() };
       this._problem = null;
       this.stateChanged.emit();
     } catch (error) {
@@ -99,4 +100,9 @@ export class PoolModel extends VDomModel {
   private readonly poll: Poll;
   private _seen: ISeen | null = null;
   private _problem: PoolError | null = null;
+}
+
+/** Next in the queue first; what has no place in it, last. */
+function byPosition(one: IJob, other: IJob): number {
+  return (one.waiting?.position ?? Infinity) - (other.waiting?.position ?? Infinity) || one.id - other.id;
 }

@@ -38,7 +38,7 @@ export function Panel(props: IPanelProps): JSX.Element {
         )}
         <button
           type="button"
-          className="jp-gpupool-Refresh jp-mod-styled jp-mod-minimal"
+          className="jp-gpupool-Refresh"
           aria-label={trans.__('Refresh the GPU pool')}
           title={trans.__('Refresh')}
           onClick={props.onRefresh}
@@ -51,7 +51,7 @@ export function Panel(props: IPanelProps): JSX.Element {
       {seen && (
         <>
           <Quota groups={seen.quota.groups} trans={trans} format={format} />
-          <Jobs jobs={seen.jobs} trans={trans} format={format} />
+          <Jobs running={seen.running} waiting={seen.waiting} trans={trans} format={format} />
         </>
       )}
     </>
@@ -168,15 +168,14 @@ function Bar({ trans, label, of, used = 0, limit, write }: IBarProps): JSX.Eleme
 }
 
 /** The user's jobs that run or wait. */
-function Jobs(props: IWords & { jobs: IJob[] }): JSX.Element {
-  const { trans, format, jobs } = props;
-  const waiting = jobs.filter(job => job.state === 'queued' || job.state === 'held').length;
-  const running = jobs.length - waiting;
+function Jobs(props: IWords & { running: IJob[]; waiting: IJob[] }): JSX.Element {
+  const { trans, format, running, waiting } = props;
+  const jobs = [...running, ...waiting];
   return (
     <section className="jp-gpupool-Section">
       <h3>{trans.__('My jobs')}</h3>
       <p className="jp-gpupool-Count" role="status" aria-live="polite">
-        {trans.__('%1 running, %2 waiting', atLeast(running), atLeast(waiting))}
+        {trans.__('%1 running, %2 waiting', atLeast(running.length), atLeast(waiting.length))}
       </p>
       {jobs.length === 0 && (
         <p className="jp-gpupool-Quiet">
@@ -221,7 +220,7 @@ function Job(props: IWords & { job: IJob }): JSX.Element {
 function when(job: IJob, trans: TranslationBundle, format: Format): string {
   if (job.waiting) {
     if (!job.waiting.expected_start) {
-      return trans.__('Start not known yet.');
+      return job.state === 'held' ? '' : trans.__('Start not known yet.');
     }
     const start = format.time(new Date(job.waiting.expected_start));
     return job.waiting.kind === 'promise'

@@ -29,6 +29,14 @@ async def test_a_service_that_is_down_is_503_in_one_line(ask, service):
     assert set(error) == {"code", "message", "used", "limit", "unit", "retry_at", "hint"}
 
 
+async def test_a_service_that_is_down_does_not_fill_the_log(ask, service, jp_serverapp, caplog):
+    service.crash()
+    with caplog.at_level("INFO"):
+        jp_serverapp.log.propagate = True
+        await ask("quota")
+    assert [record for record in caplog.records if "503" in record.getMessage()] == []
+
+
 async def test_a_service_that_was_stopped_says_how_to_start_it(ask, service, found):
     service.says("GET quota", {})
     await ask("quota")
