@@ -122,7 +122,7 @@ class Database:
         _make_folder(path.parent)
         refuse_network(path.parent.resolve(), mounts)
         with ExitStack() as undo:
-            lock = WriterLock(path.with_suffix(".lock"), now)
+            lock = WriterLock(path, now)
             undo.callback(lock.release)
             self._connection = connect(path)
             undo.callback(self._connection.close)
@@ -205,7 +205,7 @@ class Database:
             (group, user): Account(nano, at)
             for group, user, nano, at in self._connection.execute(select(tables.usage))
         }
-        given = {name: next for name, next in self._connection.execute(select(tables.sequences))}
+        given = {row.name: row.next for row in self._connection.execute(select(tables.sequences))}
         return Contents(
             jobs=jobs,
             sessions=sessions,

@@ -7,19 +7,19 @@ class LedgerError(Exception):
     """The ledger refuses: its text says what is wrong and what to do."""
 
 
-class LedgerUnavailable(LedgerError):
+class LedgerUnavailable(LedgerError):  # noqa: N818 (reads as the sentence it carries)
     """The disk is full, read-only or broken; nothing was changed, and the same call may be tried again."""
 
 
-class IllegalTransition(LedgerError):
+class IllegalTransition(LedgerError):  # noqa: N818 (reads as the sentence it carries)
     """A state may not follow another, or the message is about an attempt that is over."""
 
 
-class Overbooked(LedgerError):
+class Overbooked(LedgerError):  # noqa: N818 (reads as the sentence it carries)
     """A placement would give a card's memory, compute or exclusiveness away twice."""
 
 
-class UnknownId(LedgerError, KeyError):
+class UnknownId(LedgerError, KeyError):  # noqa: N818 (as above)
     """No job, session or lease has this number."""
 
     def __str__(self) -> str:

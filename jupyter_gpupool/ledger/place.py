@@ -6,11 +6,11 @@ what the ledger holds.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,8 +75,9 @@ class WriterLock:
 
     Parameters
     ----------
-    path : Path
-        The lock file, created if absent; it holds the writer's pid and start for people to read.
+    ledger : Path
+        The ledger; the lock is the file beside it that ends in ``.lock``, made if absent. It holds
+        the writer's pid and since when, for people to read.
     now : int
         Seconds since the epoch.
 
@@ -88,37 +89,36 @@ class WriterLock:
         If the file cannot be written.
     """
 
-    def __init__(self, path: Path, now: int) -> None:
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise LedgerUnavailable(f"The ledger's lock {path} cannot be opened: {error.strerror}.") from None
-        try:
-            self._take(path, now)
-        except BaseException:
-            os.close(self._file)
-            raise
+    def __init__(self, ledger: Path, now: int) -> None:
+        path = ledger.with_suffix(".lock")
+        with ExitStack() as undo:
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                undo.callback(os.close, self._file)
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._write_holder(now)
+            except BlockingIOError:
+                raise LedgerError(
+                    f"The ledger {ledger} is in use by {self._read_holder()}, and has one writer at a "
+                    "time: stop that process first (`jupyter gpupool stop`), or set another GPUPOOL_HOME."
+                ) from None
+            except OSError as error:
+                raise LedgerUnavailable(
+                    f"The ledger's lock {path} cannot be had: {error.strerror}."
+                ) from None
+            undo.pop_all()
 
     def release(self) -> None:
         """Let another writer in."""
         os.close(self._file)
 
-    def _take(self, path: Path, now: int) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._file, 100, 0).decode(errors="replace").strip() or "another process"
-            raise LedgerError(
-                f"The ledger {path.with_suffix('.sqlite')} is in use by {holder}, and there is one writer at a "
-                "time: stop that process first (`jupyter gpupool stop`), or set another GPUPOOL_HOME."
-            ) from None
+    def _write_holder(self, now: int) -> None:
         since = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        try:
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"process {os.getpid()} (since {since})\n".encode(), 0)
-        except OSError as error:
-            what = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-            raise LedgerUnavailable(f"The ledger's lock {path} cannot be written: {what}.") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()} (since {since})\n".encode(), 0)
+
+    def _read_holder(self) -> str:
+        return os.pread(self._file, 100, 0).decode(errors="replace").strip() or "another process"
 
 
 def _own_mounts() -> list[Mount]:

@@ -39,6 +39,7 @@ from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMo
 
 AGEING = frozenset({Reason.RECLAIMING, Reason.PRIORITY, Reason.RESOURCES})
 AGE_GRAIN_S = 3600
+AGE_BATCH = 200  # so that no pass waits long for the ages of ten thousand jobs
 
 
 class Ledger:
@@ -118,10 +119,20 @@ class Ledger:
         if new.key is not None and (new.owner, new.key) in self._by_key:
             return self.jobs[self._by_key[new.owner, new.key]]
         values = vars(new) | {"environment": self._database.keep_environment(new.environment)}
-        state = JobState.HELD if new.held else JobState.QUEUED
-        job = Job(id=self._next["work"], state=state, submitted=now, **values)
+        job = Job(
+            id=self._next["work"],
+            state=JobState.HELD if new.held else JobState.QUEUED,
+            submitted=now,
+            waiting_since=None if new.held else now,
+            **values,
+        )
         self._save(Change(jobs={job.id: job}), now)
         return job
+
+    def submitted_as(self, owner: str, key: str) -> Job | None:
+        """Return the job that `owner` has submitted under an idempotency key, if any."""
+        id = self._by_key.get((owner, key))
+        return None if id is None else self.jobs[id]
 
     def start_job(
         self, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
@@ -219,7 +230,9 @@ class Ledger:
         It does not start again before `not_before`; `free` is as in `end_job`.
         """
         job, lease = self._attempt(id, attempt)
-        queued = job.moved(JobState.QUEUED, reason=reason, not_before=not_before, started=None)
+        queued = job.moved(
+            JobState.QUEUED, reason=reason, not_before=not_before, started=None, waiting_since=now
+        )
         released = lease.released(now, free=free)
         notes = [Note(now, id, reason)]
         self._save(Change(jobs={id: queued}, leases={released.id: released}, notes=notes), now)
@@ -232,7 +245,8 @@ class Ledger:
 
     def release(self, id: int, now: int) -> Job:
         """Let a held job run again."""
-        return self._move_job(self._job(id).moved(JobState.QUEUED, held=""), "released", now)
+        job = self._job(id)
+        return self._move_job(job.moved(JobState.QUEUED, held="", waiting_since=now), "released", now)
 
     def cancel_queued(self, id: int, reason: str, now: int) -> Job:
         """Cancel a job that waits."""
@@ -240,7 +254,7 @@ class Ledger:
         if not job.state.waiting:
             raise IllegalTransition(f"job {id} is {job.state.value}: it does not wait, so stop it instead.")
         return self._move_job(
-            job.moved(JobState.CANCELLED, reason=reason, ended=now, **_rest(job, now)), reason, now
+            job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **_rest(job, now)), reason, now
         )
 
     # Sessions and leases
@@ -330,10 +344,12 @@ class Ledger:
     def accrue_age(self, waiting_reasons: Mapping[int, Reason], now: int) -> None:
         """Let the age of queued jobs grow, or rest, as their reasons say from `now` on.
 
-        Age grows under Reclaiming, Priority and Resources only; jobs without a reason here go on as they
-        are. What has grown shows in `Job.age_s` once the job stops ageing, and hourly until then.
+        Age grows under Reclaiming, Priority and Resources only, and from the moment a job is queued until its
+        first reason is known; jobs without a reason here go on as they are. What has grown goes into
+        `Job.age_s` when the job stops ageing, and about hourly until then, a few jobs at a time.
         """
         change = Change()
+        due = AGE_BATCH
         for id, reason in waiting_reasons.items():
             job = self.jobs.get(id)
             if job is None or job.state is not JobState.QUEUED:
@@ -344,8 +360,9 @@ class Ledger:
                     change.jobs[id] = replace(job, **_rest(job, now))
             elif since is None:
                 change.jobs[id] = replace(job, waiting_since=now)
-            elif now - since >= AGE_GRAIN_S:
+            elif due and now - since >= AGE_GRAIN_S:
                 change.jobs[id] = replace(job, **_rest(job, now) | {"waiting_since": now})
+                due -= 1
         if change.jobs:
             self._save(change, now)
 
@@ -418,7 +435,8 @@ class Ledger:
 
     def _save(self, change: Change, now: int) -> None:
         """Commit a change with what follows from it: promises end, accounts are settled before."""
-        for record in [*change.jobs.values(), *change.sessions.values()]:
+        records: list[Job | SessionRecord] = [*change.jobs.values(), *change.sessions.values()]
+        for record in records:
             if record.id in self.promises and not _queued(record):
                 change.promises[record.id] = None
         before = {id: self.leases.get(id) for id in change.leases}
