@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jupyter_gpupool
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import (
     Ended,
@@ -211,7 +210,7 @@ class LocalEngine:
 
     async def _run_daemon(self) -> dict[str, Any]:
         """Start the launcher's process and return what it says once it listens or has failed."""
-        package_root = str(Path(jupyter_gpupool.__file__).parent.parent)
+        package_root = str(Path(__file__).parents[3])
         environment = {
             "PATH": os.defpath,
             "PYTHONPATH": package_root,

@@ -113,6 +113,8 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
     with socket.socket(fileno=channel) as launcher:
         descriptors = _receive_order(launcher, 4)
         if not descriptors or launcher.recv(1) != GO:
+            program_channel.close()
+            os.waitpid(program, 0)
             return
     spec, log, exit_record, *snapshot = descriptors
     os.write(exit_record, b"\n")
