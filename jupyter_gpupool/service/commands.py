@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping
 
 from jupyter_gpupool.client import hosts
 from jupyter_gpupool.devices import modes

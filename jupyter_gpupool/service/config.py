@@ -6,9 +6,10 @@ Owns: `ServiceConfig` and the paths that follow from it. Never: reading a policy
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from jupyter_gpupool.client.home import Home
 
@@ -34,8 +35,6 @@ class ServiceConfig:
         Whether a client started it: then it ends by itself `idle_exit_s` seconds after nothing is live.
     snapshot_cap_mib
         The largest code snapshot that is accepted.
-    allow_root
-        Whether it may serve as uid 0.
     """
 
     home: Home
@@ -45,11 +44,10 @@ class ServiceConfig:
     self_started: bool = False
     idle_exit_s: float = IDLE_EXIT_S
     snapshot_cap_mib: int = SNAPSHOT_CAP_MIB
-    allow_root: bool = True
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **overrides: Any) -> ServiceConfig:
-        """Read `GPUPOOL_HOME`, `GPUPOOL_SIMULATE`, `GPUPOOL_POLICY` and `GPUPOOL_BOOT_ID`; `overrides` win."""
+        """Read `GPUPOOL_HOME`, `_SIMULATE`, `_POLICY` and `_BOOT_ID`; `overrides` that are not None win."""
         policy = environ.get("GPUPOOL_POLICY")
         found: dict[str, Any] = {
             "home": Home.of(environ),
@@ -84,3 +82,8 @@ class ServiceConfig:
     def snapshots(self) -> Path:
         """Code snapshots, by owner and digest."""
         return self.home.path / "snapshots"
+
+    @property
+    def log_file(self) -> Path:
+        """The service's own log."""
+        return self.home.path / "service.log"

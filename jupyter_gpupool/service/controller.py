@@ -14,9 +14,9 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Callable, Iterable, Sequence
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.modes import mode_of
@@ -28,13 +28,14 @@ from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
+from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.policy_store import PolicyStore
 
 log = logging.getLogger("gpupool")
 
 TICK_S = 5.0
 REST = 2.0
-"""After a plan of t seconds, the next waits for at least REST·t, so that requests keep their share of the CPU."""
+"""After a plan of t seconds the next waits for REST·t or more: requests keep their share of the CPU."""
 LEAST_REST_S = 0.05
 STALE_S = 300
 RETRY_S = 1.0
@@ -58,6 +59,7 @@ class Controller:
         policies: PolicyStore,
         pool: Pool,
         on_started: Callable[[list[LeaseRecord]], None],
+        news: News,
         clock: Callable[[], float] = time.time,
     ):
         self.ledger = ledger
@@ -68,13 +70,15 @@ class Controller:
         self.plan_seconds = 0.0
         self._clock = clock
         self._on_started = on_started
+        self._news = news
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
-        self._health: dict[str, str] = pool.healthy()
+        self.health: dict[str, str] = pool.healthy()
         self.frame = self._frame()
         self._edge = self._next_edge()
         self._unplanned: set[int] = set()
         self._fill_handle: asyncio.TimerHandle | None = None
         self._fill_all = False
+        self._paused = False
         self._fill_after = 0.0
         self._plan_wanted = asyncio.Event()
         self._plan_at = 0
@@ -96,6 +100,10 @@ class Controller:
         if self._fill_handle:
             self._fill_handle.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def pause(self) -> None:
+        """Start nothing more."""
+        self._paused = True
 
     @property
     def now(self) -> int:
@@ -149,7 +157,7 @@ class Controller:
             self._fill_handle.cancel()
             self._fill_handle = None
         everything, self._fill_all = self._fill_all, False
-        if not self.policies.usable:
+        if not self.policies.usable or self._paused:
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -214,7 +222,7 @@ class Controller:
                 leases += self.ledger.start_jobs(orders, now)
             self.trouble = None
         except LedgerUnavailable as error:
-            self._pause(error)
+            self._wait_for_disk(error)
         except LedgerError as error:
             log.warning("A plan does not fit the ledger (%s); planning again", error)
             self._plan_wanted.set()
@@ -231,7 +239,7 @@ class Controller:
         priority = self.frame.priorities.get(work.priority)
         return StartOrder(start.work, start.placement, mode, priority.charge_milli if priority else 1000)
 
-    def _pause(self, error: LedgerUnavailable) -> None:
+    def _wait_for_disk(self, error: LedgerUnavailable) -> None:
         """Say what is wrong with the disk, and try again soon."""
         if self.trouble is None:
             log.warning("%s", error)
@@ -263,13 +271,16 @@ class Controller:
         self.forecast.take(found, snapshot)
         current = {work.id: work for work in self.ledger.waiting()}
         self.forecast.drop(work.id for work in snapshot.waiting if current.get(work.id) is not work)
+        self._news.plan()
         if not self.policies.usable:
             return
         try:
             await self._remember(found, now)
         except LedgerUnavailable as error:
-            self._pause(error)
-        if any(start.work in current for start in found.starts):  # as of a moment ago: look again before starting
+            self._wait_for_disk(error)
+        if any(
+            start.work in current for start in found.starts
+        ):  # as of a moment ago: look again before starting
             self._fill_at(0.0, everything=True)
 
     async def _remember(self, found: Plan, now: int) -> None:
@@ -291,7 +302,7 @@ class Controller:
                 health = await asyncio.get_running_loop().run_in_executor(None, self.pool.healthy)
                 self._tick(health)
             except LedgerUnavailable as error:
-                self._pause(error)
+                self._wait_for_disk(error)
             except Exception:
                 log.exception("A tick failed")
 
@@ -301,8 +312,8 @@ class Controller:
         if self.refresh_policy():
             return
         edge_passed = self._edge is not None and self._edge <= now
-        if health != self._health or edge_passed or now - self.frame.made > FRESH_S:
-            self._health = health
+        if health != self.health or edge_passed or now - self.frame.made > FRESH_S:
+            self.health = health
             self._reframe()
             self.changed()
         elif now - self._plan_at > STALE_S and self.ledger.waiting():
@@ -318,7 +329,7 @@ class Controller:
         self._edge = self._next_edge()
 
     def _frame(self) -> Frame:
-        return frame_of(self.policy, self.pool, self._health, self.now, self._slots, socket.gethostname())
+        return frame_of(self.policy, self.pool, self.health, self.now, self._slots, socket.gethostname())
 
     def _next_edge(self) -> int | None:
         """Return when something changes next by itself: a window's edge, a back-off's end."""
@@ -327,4 +338,3 @@ class Controller:
         if (edge := self.frame.next_edge(now)) is not None:
             edges.append(edge)
         return min(edges, default=None)
-

@@ -11,15 +11,15 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.locks import CardLocks
-from jupyter_gpupool.engines.base import Engine
 from jupyter_gpupool.engines.local import boot
 from jupyter_gpupool.engines.local.engine import LocalEngine
-from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord
+from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionState
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service.config import ServiceConfig
@@ -45,7 +45,7 @@ class Service:
     pool: Pool
     policies: PolicyStore
     ledger: Ledger
-    engine: Engine
+    engine: LocalEngine
     bus: Bus
     news: News
     controller: Controller
@@ -57,6 +57,8 @@ class Service:
     identify: Identify
     stopping: asyncio.Event
     keep_jobs: bool = True
+    asked: bool = False
+    document: dict[str, Any] = field(default_factory=dict)
 
     @property
     def policy(self) -> Policy:
@@ -73,23 +75,26 @@ class Service:
         self.keep_jobs = keep_jobs
         self.stopping.set()
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is live: no job waits or runs, no lease is held, nobody listens."""
-        return not (self.ledger.waiting() or self.ledger.held() or self.bus.listeners)
+    def in_use(self) -> bool:
+        """Whether anything is live, somebody listens, or there was a request since this was last asked."""
+        asked, self.asked = self.asked, False
+        return asked or bool(self.ledger.waiting() or self.ledger.held() or self.bus.listeners)
 
     async def end_all(self) -> None:
-        """Cancel everything that waits or runs, and wait until it is gone."""
-        for session in list(self.ledger.sessions.values()):
-            if session.state.value in ("waiting", "held"):
-                self.sessions.end(session, "The pool was stopped.")
-        for job in list(self.ledger.jobs.values()):
+        """End everything that waits or runs, and the launcher with it; leave no process."""
+        sentence = "The pool was stopped."
+        self.controller.pause()
+        for session in self.ledger.sessions.values():
+            if session.state in (SessionState.WAITING, SessionState.HELD):
+                self.sessions.end(session, sentence)
+        for job in self.ledger.jobs.values():
             if job.state.waiting:
-                self.ledger.cancel_queued(job.id, "The pool was stopped.", self.now)
+                self.ledger.cancel_queued(job.id, sentence, self.now)
         live = [job for job in self.ledger.jobs.values() if job.state.live]
-        await asyncio.gather(*(self.runs.stop(job, "cancel", "The pool was stopped.") for job in live))
+        await asyncio.gather(*(self.runs.stop(job, "cancel", sentence) for job in live))
         while any(self.ledger.jobs[job.id].state.live for job in live):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
+        await self.engine.shutdown(kill_jobs=True)
 
 
 async def open_service(
@@ -99,7 +104,7 @@ async def open_service(
     clock: Callable[[], float] = time.time,
     identify: Identify = identify,
     pool: Pool | None = None,
-    engine: Engine | None = None,
+    engine: LocalEngine | None = None,
 ) -> Service:
     """Open every part, find again what was under way, and begin to plan; `stack` closes it all.
 
@@ -125,7 +130,7 @@ async def open_service(
     bus = Bus(first=int(clock() * 1000))
     stack.callback(bus.close)
     news = News(bus)
-    engine = engine or LocalEngine(config.home.path)
+    engine = engine or LocalEngine(config.home.path, boot=config.boot_id)
     snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
 
     def begin(leases: list[LeaseRecord]) -> None:
@@ -161,7 +166,7 @@ async def open_service(
         snapshots=snapshots,
         runs=runs,
         sessions=sessions,
-        views=Views(config, controller, engine.survival),
+        views=Views(config, controller, "" if engine.survival.whole_tree else engine.survival.sentence),
         identify=identify,
         stopping=asyncio.Event(),
     )

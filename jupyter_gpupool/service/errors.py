@@ -7,8 +7,10 @@ or status 500 for something the user can put right.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Iterable, TypedDict
+
+from typing_extensions import TypedDict
 
 
 class ErrorBody(TypedDict):

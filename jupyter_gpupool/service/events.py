@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any
 
 RING = 2000
 HEARTBEAT_S = 15.0
@@ -46,6 +47,7 @@ class Bus:
         self._ring: deque[Event] = deque(maxlen=RING)
         self._news = asyncio.Event()
         self._closed = False
+        self.listeners = 0
 
     @property
     def last(self) -> int:

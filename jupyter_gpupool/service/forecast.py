@@ -6,7 +6,7 @@ Owns: the verdicts, their sentences, and waiting for the next plan. Never: a dec
 from __future__ import annotations
 
 import asyncio
-from typing import Iterable
+from collections.abc import Iterable
 
 from jupyter_gpupool.scheduler.model import Plan, Snapshot, Verdict
 from jupyter_gpupool.scheduler.reasons import Explanation, explain

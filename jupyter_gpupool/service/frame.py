@@ -6,9 +6,9 @@ when one of them changes. Never: a queue, a lease, a decision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Mapping
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.policy import model as policy_model
@@ -50,7 +50,9 @@ class Frame:
         return min(edges, default=None)
 
 
-def frame_of(policy: Policy, pool: Pool, health: Mapping[str, str], now: int, slots: int | None, host: str) -> Frame:
+def frame_of(
+    policy: Policy, pool: Pool, health: Mapping[str, str], now: int, slots: int | None, host: str
+) -> Frame:
     """Translate.
 
     Parameters

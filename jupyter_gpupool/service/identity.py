@@ -10,8 +10,8 @@ import os
 import pwd
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 from jupyter_gpupool.service.errors import forbidden
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator
 
 CHUNK = 1024 * 1024
 _PAUSES = (0.01, 0.02, 0.05, 0.1)
 
 
-class NoSuchFile(Exception):
+class NoSuchFileError(Exception):
     """The path is not a regular file below the folder."""
 
 
@@ -37,11 +37,11 @@ def open_below(root: Path, *parts: str) -> Iterator[int]:
 
     Raises
     ------
-    NoSuchFile
+    NoSuchFileError
         It is missing, a link, a folder or a device, or a part is not a plain name.
     """
     if not parts or any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
-        raise NoSuchFile
+        raise NoSuchFileError
     with ExitStack() as opened:
 
         def open_part(name: str | Path, flags: int, within: int | None = None) -> int:
@@ -55,9 +55,9 @@ def open_below(root: Path, *parts: str) -> Iterator[int]:
                 within = open_part(part, os.O_DIRECTORY | os.O_NOFOLLOW, within)
             file = open_part(parts[-1], os.O_NOFOLLOW | os.O_NONBLOCK, within)  # a fifo must not make us wait
         except OSError as error:
-            raise NoSuchFile from error
+            raise NoSuchFileError from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise NoSuchFile
+            raise NoSuchFileError
         yield file
 
 
@@ -72,7 +72,7 @@ def read_at(root: Path, parts: tuple[str, ...], offset: int, size: int = CHUNK) 
             start = max(0, length + offset) if offset < 0 else offset
             data = os.pread(file, size, start)
             return data, start + len(data)
-    except NoSuchFile:
+    except NoSuchFileError:
         return b"", max(0, offset)
 
 

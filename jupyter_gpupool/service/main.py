@@ -12,9 +12,9 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
@@ -23,9 +23,11 @@ from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.engines.base import EngineError
+from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup
 from jupyter_gpupool.ledger import LedgerError
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.service.application import application
+from jupyter_gpupool.service.background import detach
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
 from jupyter_gpupool.service.moments import iso
@@ -37,27 +39,37 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a plan may keep a request from the interpreter."""
 MAX_BODY = 16 * 1024 * 1024
 
+REFUSALS = (PoolError, DevicesError, LedgerError, EngineError, PolicyError)
+"""What keeps a pool from being served: one sentence each."""
 
-def serve(config: ServiceConfig, *, background: bool = False, on_ready: Callable[[], None] | None = None) -> int:
+
+def serve(
+    config: ServiceConfig, *, background: bool = False, on_ready: Callable[[], None] | None = None
+) -> int:
     """Serve a pool until asked to stop; return the exit code.
 
     Parameters
     ----------
     background
-        Leave the terminal, session and control group of the caller first; the call then returns in the
-        caller when the service answers, or could not start.
+        Leave the caller's terminal, session and control group; the call then returns as soon as the
+        service answers, and the service goes on in a process of its own.
     on_ready
-        Called when the service answers.
+        Called when the service answers; not in the background.
     """
     os.umask(0o077)
-    if background:
-        from jupyter_gpupool.service.background import detach
-
-        if (code := detach(config)) is not None:
-            return code
     try:
+        config.home.make()
+        if background:
+            caller = detach(config.log_file)
+            if caller is None:
+                return 0
+            on_ready = caller.tell_ready
+        leave_own_cgroup(config.home.path)
+        _log_to(config, also_here=not background)
         asyncio.run(run(config, on_ready=on_ready))
-    except (PoolError, DevicesError, LedgerError, EngineError, PolicyError) as error:
+    except ChildProcessError:
+        return 1
+    except REFUSALS as error:
         print(f"jupyter gpupool serve: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
@@ -74,13 +86,8 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with AsyncExitStack() as stack:
         service = await open_service(stack, config, **parts)
-        server = HTTPServer(application(service), max_body_size=MAX_BODY)
-        server.add_socket(bind_unix_socket(str(config.home.service_socket), mode=0o600))
-        stack.callback(config.home.service_socket.unlink, missing_ok=True)
-        stack.push_async_callback(server.close_all_connections)
-        stack.callback(server.stop)
-        _describe(config, service)
-        stack.callback(config.home.service_record.unlink, missing_ok=True)
+        _listen(stack, service)
+        _describe(stack, service)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.stop)
@@ -95,33 +102,53 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
         if not service.keep_jobs:
             await service.end_all()
         service.bus.close()
+        log.info("The service ends; %s", "its jobs go on" if service.keep_jobs else "its jobs were ended")
 
 
-def _describe(config: ServiceConfig, service: Service) -> None:
+def _listen(stack: AsyncExitStack, service: Service) -> None:
+    """Answer on the socket, which only this user can reach."""
+    server = HTTPServer(application(service), max_body_size=MAX_BODY)
+    server.add_socket(bind_unix_socket(str(service.config.home.service_socket), mode=0o600, backlog=1024))
+    stack.callback(service.config.home.service_socket.unlink, missing_ok=True)
+    stack.push_async_callback(server.close_all_connections)
+    stack.callback(server.stop)
+
+
+def _describe(stack: AsyncExitStack, service: Service) -> None:
     """Say who serves this home, for clients that must decide whether to start or replace a service."""
     record = {
         "pid": os.getpid(),
         "version": __version__,
-        "pool": config.simulate,
+        "pool": service.config.simulate,
         "started": iso(service.now),
         "python": sys.executable,
     }
-    target = config.home.service_record
+    target = service.config.home.service_record
     part = target.with_suffix(".part")
     part.write_text(json.dumps(record))
     os.replace(part, target)
+    stack.callback(target.unlink, missing_ok=True)
 
 
 async def _end_when_idle(service: Service) -> None:
-    """End the service when nothing has been live for a while."""
+    """End the service when nothing has been live, and nobody has asked for anything, for a while."""
     loop = asyncio.get_running_loop()
     patience = service.config.idle_exit_s
     last_use = loop.time()
-    while True:
+    while loop.time() - last_use < patience:
         await asyncio.sleep(min(IDLE_CHECK_S, patience / 4))
-        if not service.idle or service.requests_since_check():
+        if service.in_use():
             last_use = loop.time()
-        elif loop.time() - last_use >= patience:
-            log.info("Nothing has been live for %g s; the service ends", patience)
-            service.stop()
-            return
+    log.info("Nothing has been live for %g s", patience)
+    service.stop(keep_jobs=False)
+
+
+def _log_to(config: ServiceConfig, *, also_here: bool) -> None:
+    """Write the log to its file, and in the foreground to the terminal too."""
+    handlers: list[logging.Handler] = [logging.FileHandler(config.log_file)]
+    if also_here:
+        handlers.append(logging.StreamHandler())
+    logging.basicConfig(
+        level=logging.INFO, handlers=handlers, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("alembic").setLevel(logging.WARNING)

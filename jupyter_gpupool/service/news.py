@@ -20,14 +20,18 @@ class News:
         """A job has another state."""
         self._bus.publish(
             "job",
-            {"job": job.id, "state": job.state.value, "name": job.name, "user": job.owner, "attempt": job.attempt},
+            {
+                "job": job.id,
+                "state": job.state.value,
+                "name": job.name,
+                "user": job.owner,
+                "attempt": job.attempt,
+            },
         )
 
     def session(self, session: SessionRecord) -> None:
         """A session has another state."""
-        self._bus.publish(
-            "lease", {"lease": session.id, "state": session.state.value, "user": session.owner}
-        )
+        self._bus.publish("lease", {"lease": session.id, "state": session.state.value, "user": session.owner})
 
     def progress(self, job: Job, progress: dict[str, object]) -> None:
         """A job reported how far it is; that is for its owner."""

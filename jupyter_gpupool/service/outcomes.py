@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jupyter_gpupool.engines.base import Ended
+from jupyter_gpupool.ledger.records import JobState
 
 TRACEBACK_LINES = 12
 
@@ -24,7 +25,7 @@ class Outcome:
     `state` is completed, failed, cancelled or timed_out; None = back into the queue, because of `sentence`.
     """
 
-    state: str | None
+    state: JobState | None
     sentence: str
 
 
@@ -77,22 +78,22 @@ def outcome_of(ended: Ended, limit_text: str) -> Outcome:
     """
     match ended.cause:
         case _ if ended.exit_code == 0 and ended.cause != "start":
-            return Outcome("completed", "Finished with exit code 0.")
+            return Outcome(JobState.COMPLETED, "Finished with exit code 0.")
         case "cancel":
-            return Outcome("cancelled", "Cancelled while it ran.")
+            return Outcome(JobState.CANCELLED, "Cancelled while it ran.")
         case "limit":
-            return Outcome("timed_out", f"Stopped at its time limit of {limit_text}.")
+            return Outcome(JobState.TIMED_OUT, f"Stopped at its time limit of {limit_text}.")
         case "stop":
             return Outcome(None, ended.message or "Stopped to run again later.")
         case "reboot":
             return Outcome(None, ended.message or "The machine was restarted while the job ran.")
         case "lost":
-            return Outcome("failed", ended.message or "The job's runner was killed.")
+            return Outcome(JobState.FAILED, ended.message or "The job's runner was killed.")
         case "start":
-            return Outcome("failed", ended.message or "The job could not be started.")
+            return Outcome(JobState.FAILED, ended.message or "The job could not be started.")
     if ended.signal is not None:
-        return Outcome("failed", f"Ended by {_signal_name(ended.signal)}.")
-    return Outcome("failed", f"Finished with exit code {ended.exit_code}.")
+        return Outcome(JobState.FAILED, f"Ended by {_signal_name(ended.signal)}.")
+    return Outcome(JobState.FAILED, f"Finished with exit code {ended.exit_code}.")
 
 
 def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | None) -> Diagnosis:
@@ -135,7 +136,9 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
     if ended.cause == "start":
         return Diagnosis("not_started", ended.message or "The job could not be started.", "", lines)
     if "No space left on device" in log_tail:
-        return Diagnosis("disk_full", "A disk that the job wrote to is full.", "Free some space, then requeue.", lines)
+        return Diagnosis(
+            "disk_full", "A disk that the job wrote to is full.", "Free some space, then requeue.", lines
+        )
     if missing := _MISSING.search(last):
         module = missing.group(1)
         return Diagnosis(
@@ -145,9 +148,13 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
             lines,
         )
     if xid := _XID.search(log_tail):
-        return Diagnosis("gpu_fault", f"The GPU reported a fault: {xid.group(0)}.", "Tell the administrator.", lines)
+        return Diagnosis(
+            "gpu_fault", f"The GPU reported a fault: {xid.group(0)}.", "Tell the administrator.", lines
+        )
     if ended.signal is not None:
-        return Diagnosis("signal", f"The job was ended by {_signal_name(ended.signal)}.", _blame(ended.signal), lines)
+        return Diagnosis(
+            "signal", f"The job was ended by {_signal_name(ended.signal)}.", _blame(ended.signal), lines
+        )
     if lines and _EXCEPTION.match(last):
         return Diagnosis("exception", last.strip(), "", lines)
     return Diagnosis("exit_code", f"The program finished with exit code {ended.exit_code}.", "", lines)
@@ -171,7 +178,9 @@ def traceback_tail(log: str) -> list[str]:
     start = max((index for index, line in enumerate(lines) if _TRACEBACK in line), default=None)
     if start is None:
         return lines[-TRACEBACK_LINES:]
-    end = next((i for i in range(start + 1, len(lines)) if _EXCEPTION.match(lines[i]) and lines[i][0] != " "), None)
+    end = next(
+        (i for i in range(start + 1, len(lines)) if _EXCEPTION.match(lines[i]) and lines[i][0] != " "), None
+    )
     found = lines[start : len(lines) if end is None else end + 1]
     return found[-TRACEBACK_LINES:]
 
@@ -185,7 +194,9 @@ def _signal_name(number: int) -> str:
 
 def _blame(number: int) -> str:
     if number == signals.SIGKILL:
-        return "Somebody killed it, or the machine ran out of memory: see its log, then ask for more with --mem."
+        return (
+            "Somebody killed it, or the machine ran out of memory: see its log, then ask for more with --mem."
+        )
     if number in (signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGILL):
         return "A compiled library crashed: see its log."
     return ""

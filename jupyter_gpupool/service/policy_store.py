@@ -53,6 +53,7 @@ class PolicyStore:
         self._pool = pool
         self._cards = pool.cards()
         self._seen: tuple[int, int, int] | None = None
+        self._looked = False
         self.version = 0
         self.error: str | None = None
         self.usable = True
@@ -66,9 +67,9 @@ class PolicyStore:
         policy of the history stays in force.
         """
         found = _stamp(self.file)
-        if found == self._seen:
+        if self._looked and found == self._seen:
             return False
-        starting, self._seen = self.version == 0, found
+        starting, self._looked, self._seen = not self._looked, True, found
         if found is None:
             self.error = None
             return self._enforce(builtin_policy(self._cards, self._pool.nodes()), now)
@@ -91,17 +92,15 @@ class PolicyStore:
             raise PolicyError(problems, self.file.name)
         return policy
 
-    def apply(self, text: str, now: int) -> None:
-        """Put `text` in the place of the file, and in force.
-
-        Raises
-        ------
-        PolicyError
-            It is not good; the file stays as it is.
-        """
-        self.check(text)
+    def write(self, text: str) -> None:
+        """Put `text`, which must have passed `check`, in the place of the file."""
         _replace(self.file, text)
-        self.refresh(now)
+
+    @property
+    def since(self) -> int | None:
+        """When the policy in force came into force."""
+        newest = next(iter(self.past()), None)
+        return newest.since if newest else None
 
     def warnings(self, policy: Policy) -> list[str]:
         """Return what an administrator should know about a good policy on this pool."""

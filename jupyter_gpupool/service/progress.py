@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from jupyter_gpupool.ledger.records import Job
 from jupyter_gpupool.service import logs

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.strangers import Holder, lease_of

@@ -6,7 +6,9 @@ in UTC, sizes MiB, parts of GPUs and CPUs thousandths. Never: a value.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from jupyter_gpupool.service.progress import ProgressReply
 
@@ -248,7 +250,9 @@ class NodeReply(TypedDict):
     gpus: list[GpuReply]
 
 
-PartitionReply = TypedDict("PartitionReply", {"name": str, "for": list[str], "gpus": int, "slices": list[str]})
+PartitionReply = TypedDict(
+    "PartitionReply", {"name": str, "for": list[str], "gpus": int, "slices": list[str]}
+)
 
 
 class PoolReply(TypedDict):

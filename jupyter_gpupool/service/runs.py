@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Coroutine
+from collections.abc import Coroutine
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
 from jupyter_gpupool.ledger import LedgerUnavailable
@@ -103,7 +103,7 @@ class Runs:
                 )
             else:
                 self._failed_starts.pop(job.id)
-                outcome = Outcome("failed", sentence)
+                outcome = Outcome(JobState.FAILED, sentence)
                 self._end(job, outcome, None, None, {"kind": "not_started", "summary": sentence}, free=True)
         except LedgerUnavailable as error:
             self._controller.trouble = str(error)
@@ -136,7 +136,14 @@ class Runs:
                 reason = self._why_stopped.pop(ended.key, outcome.sentence)
                 self._ledger.requeue_job(job.id, job.attempt, reason, self._controller.now, free=free)
             else:
-                self._end(job, outcome, ended.exit_code, ended.signal, self._diagnosis(job, ended, outcome), free=free)
+                self._end(
+                    job,
+                    outcome,
+                    ended.exit_code,
+                    ended.signal,
+                    self._diagnosis(job, ended, outcome),
+                    free=free,
+                )
             self._after(job.id)
         if ended.tree_gone:
             self._releases.tree_gone(ended.key)
@@ -161,7 +168,7 @@ class Runs:
         self._ledger.end_job(
             job.id,
             job.attempt,
-            JobState(outcome.state),
+            outcome.state or JobState.FAILED,
             exit_code=exit_code,
             signal=signal,
             reason=outcome.sentence,
@@ -171,7 +178,7 @@ class Runs:
         )
 
     def _diagnosis(self, job: Job, ended: Ended, outcome: Outcome) -> dict[str, object] | None:
-        if outcome.state != "failed":
+        if outcome.state is not JobState.FAILED:
             return None
         lease = self._ledger.leases[job.lease] if job.lease is not None else None
         gpus = lease.placement.gpus if lease else ()

@@ -107,7 +107,6 @@ class Sessions:
         self._expiries[lease.work] = loop.call_later(delay, self._expired, lease.work)
 
     def _expired(self, session_id: int) -> None:
-        session = self._ledger.sessions[session_id]
         if self._controller.policy.enforce == "stop" and session_id in self._watched:
             signal.pidfd_send_signal(self._watched[session_id], signal.SIGTERM)
         self._try_end(session_id, "Its time is over.")

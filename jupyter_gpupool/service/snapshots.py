@@ -12,9 +12,9 @@ import os
 import re
 import tempfile
 import urllib.parse
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterable, Iterator
 
 from jupyter_gpupool.service.errors import ApiError, invalid
 
@@ -65,7 +65,7 @@ class SnapshotStore:
             return Upload(target, digest, self.cap_mib)
 
     def drop_unused(self, used: Iterable[tuple[str, str]], older_than: float) -> int:
-        """Delete what no (owner, digest) of `used` names and nobody touched since `older_than` (Unix seconds)."""
+        """Delete what no (owner, digest) of `used` names and nobody used since `older_than` (Unix time)."""
         kept = {self.path(owner, digest) for owner, digest in used}
         dropped = 0
         for file in self.root.glob("*/*"):
@@ -112,7 +112,7 @@ class Upload:
         """
         if self._hash.hexdigest() != self._digest:
             raise invalid(
-                f"The {self._size} bytes received have another SHA-256 than the address says; send them again.",
+                f"The {self._size} bytes received have another SHA-256 than they should; send them again.",
                 code="digest_mismatch",
             )
         with _disk_errors():

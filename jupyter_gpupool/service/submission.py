@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping
+from typing import Any
 
 from jupyter_gpupool.ledger.records import NewJob, NewSession
 from jupyter_gpupool.policy import units
@@ -162,9 +163,13 @@ def _session_request(asked: Resources, rules: Rules, partition: str | None) -> R
     least = min((card.memory_mib for card in cards), default=0)
     names = [partition] if partition else [name for name in rules.frame.partitions if _takes(rules, name)]
     slices = [cut for name in names for cut in rules.policy.partitions[name].slices]
-    fitting = sorted((cut for cut in slices if _holds(cut, gpus, mib, least)), key=lambda cut: _mib(cut, least))
+    fitting = sorted(
+        (cut for cut in slices if _holds(cut, gpus, mib, least)), key=lambda cut: _mib(cut, least)
+    )
     if not fitting:
-        return _filled(asked, rules, cards, 1 if gpus is None and mib is None else gpus or 0, mib or 0, None, partition)
+        return _filled(
+            asked, rules, cards, 1 if gpus is None and mib is None else gpus or 0, mib or 0, None, partition
+        )
     cut = fitting[0]
     if cut.share is None:
         return _filled(asked, rules, cards, cut.gpus or 0, 0, cut, partition)
@@ -193,7 +198,9 @@ def _size(asked: Resources, cards: list[Gpu]) -> tuple[int | None, int | None]:
             "Leave it out; ask for memory with --gpu-memory, or for a whole GPU with --gpus 1.",
         )
     if asked.gpus is not None and asked.gpu_memory is not None:
-        raise invalid("--gpus and --gpu-memory exclude each other.", "Ask for whole GPUs, or for part of one.")
+        raise invalid(
+            "--gpus and --gpu-memory exclude each other.", "Ask for whole GPUs, or for part of one."
+        )
     if asked.gpu_memory is not None:
         largest = max((card.memory_mib for card in cards), default=None)
         return None, units.parse_size(
@@ -215,14 +222,21 @@ def _filled(
     defaults = rules.policy.defaults
     part = gpus, 1
     if mib:
-        part = (cut.share if cut and cut.share else (mib, max(card.memory_mib for card in cards))) if cards else (1, 1)
+        part = (
+            (cut.share if cut and cut.share else (mib, max(card.memory_mib for card in cards)))
+            if cards
+            else (1, 1)
+        )
     cpus = defaults.cpus_per_gpu * part[0] // part[1]
     if asked.cpus is not None:
         cpus = units.parse_cpus(asked.cpus, what="--cpus")
     elif cut and cut.cpus:
         cpus = cut.cpus
     cpus = cpus if asked.cpus is not None else max(1000, cpus)
-    memory = defaults.memory_per_gpu * part[0] // part[1] or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
+    memory = (
+        defaults.memory_per_gpu * part[0] // part[1]
+        or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
+    )
     if asked.mem is not None:
         memory = units.parse_size(asked.mem, what="--mem")
     elif cut and cut.memory:

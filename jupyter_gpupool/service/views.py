@@ -5,7 +5,7 @@ Owns: what each asker may see of a job or lease, in the shapes of `replies`. Nev
 
 from __future__ import annotations
 
-from typing import Mapping
+from collections.abc import Mapping
 
 from jupyter_gpupool.devices import modes
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
@@ -86,7 +86,9 @@ class Views:
         """Say why a job waits; until the first plan knows it, only where it stands."""
         if job.state is JobState.HELD:
             return _plain(
-                "Held", f"Held: {job.held or 'by hand'}.", f"Let it start with: jupyter gpupool release {job.id}"
+                "Held",
+                f"Held: {job.held or 'by hand'}.",
+                f"Let it start with: jupyter gpupool release {job.id}",
             )
         return self._verdict(verdict, job.id)
 
@@ -100,7 +102,9 @@ class Views:
         if verdict is None:
             position = sum(1 for other in self._ledger.waiting() if other.id <= work)
             return {
-                **_plain("Priority", "It has just been queued and is being planned.", "The next plan, in a moment."),
+                **_plain(
+                    "Priority", "It has just been queued and is being planned.", "The next plan, in a moment."
+                ),
                 "position": position,
             }
         found = self._controller.forecast.explain(verdict)

@@ -98,7 +98,9 @@ class JobRequest(_Body):
     """A job to be queued."""
 
     kind: JobKind
-    entry: dict[str, Any] = Field(description="The entry of this kind: script, cell, notebook, function or command.")
+    entry: dict[str, Any] = Field(
+        description="The entry of this kind: script, cell, notebook, function or command."
+    )
     name: str | None = Field(default=None, max_length=200)
     resources: Resources = Resources()
     time: Typed = None

@@ -1,0 +1,304 @@
+"""From HTTP to handlers and back.
+
+Owns: identifying and authorising every request, reading it, and turning what a handler returns or raises
+into a reply of the one shape. Never: the meaning of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
+
+from jupyter_gpupool.engines.base import EngineError
+from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
+from jupyter_gpupool.policy.problems import PolicyError
+from jupyter_gpupool.service import wire
+from jupyter_gpupool.service.call import Bytes, Call
+from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invalid, nearest
+from jupyter_gpupool.service.events import HEARTBEAT_S
+from jupyter_gpupool.service.identity import Identity, peer_of
+from jupyter_gpupool.service.openapi import document
+from jupyter_gpupool.service.routes import ROUTES, Parameter, Route
+from jupyter_gpupool.service.snapshots import MIB, Upload
+
+log = logging.getLogger("gpupool")
+
+Routes = Mapping[str, Route]
+
+
+def application(service: Service) -> Application:
+    """Build the application from the table of routes."""
+    service.document = document(ROUTES)
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    handlers = [
+        (_pattern(path), _endpoint(routes), {"service": service, "routes": routes})
+        for path, routes in by_path.items()
+    ]
+    return Application(
+        handlers,
+        default_handler_class=Endpoint,
+        default_handler_args={"service": service, "routes": {}},
+        log_function=_log_failures,
+    )
+
+
+def authorise(who: Identity, route: Route) -> None:
+    """Refuse what only administrators may do.
+
+    Raises
+    ------
+    ApiError
+        The user is none.
+    """
+    if route.action == "administer" and not who.admin:
+        raise forbidden(f"Only an administrator may do this ({route.action} the {route.resource}).")
+
+
+class Endpoint(RequestHandler):
+    """One address of the service."""
+
+    def initialize(self, service: Service, routes: Routes) -> None:
+        """Take what the application was built from."""
+        self.service = service
+        self.routes = routes
+        self.who: Identity | None = None
+
+    def prepare(self) -> None:
+        """Find out who asks, and whether they may, before anything else is read."""
+        self.set_header("X-Content-Type-Options", "nosniff")
+        try:
+            self.service.asked = True
+            self.who = self.service.identify(peer_of(self.request.connection.stream.socket))  # type: ignore[union-attr]
+            if not self.routes:
+                raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")
+            authorise(self.who, self.route)
+        except ApiError as error:
+            self._refuse(error)
+
+    @property
+    def route(self) -> Route:
+        """The route of this request's method."""
+        found = self.routes.get(self.request.method or "")
+        if found is None:
+            known = ", ".join(self.routes)
+            raise ApiError(
+                405, "wrong_method", f"{self.request.path} takes {known}, not {self.request.method}."
+            )
+        return found
+
+    async def get(self, **path: str) -> None:
+        """Answer."""
+        await self.answer(path)
+
+    head = post = put = delete = patch = options = get
+
+    async def answer(self, path: dict[str, str]) -> None:
+        """Let the route's handler answer, whatever comes of it."""
+        try:
+            await self.respond(self.call(path))
+        except Exception as error:
+            if (known := as_api_error(error)) is None:
+                raise
+            self._refuse(known)
+
+    async def respond(self, call: Call[Any]) -> None:
+        """Let the route's handler answer."""
+        route = self.route
+        found = await route.handle(call)
+        if isinstance(found, tuple):
+            status, found = found
+        else:
+            status = route.status
+        self.set_status(status)
+        if isinstance(found, Bytes):
+            for name, value in found.headers.items():
+                self.set_header(name, value)
+            self.set_header("Content-Type", found.content_type)
+            self.finish(found.data)
+        elif found is None:
+            self.finish()
+        else:
+            self._finish_json(found)
+
+    def call(self, path: dict[str, str]) -> Call[Any]:
+        """Read the request."""
+        assert self.who is not None
+        route = self.route
+        query = _query(route, {name: values[-1] for name, values in self.request.query_arguments.items()})
+        body = wire.read(route.body, self.request.body) if route.body else None
+        return Call(self.service, self.who, path, query, self.request.headers, body)
+
+    def _refuse(self, error: ApiError) -> None:
+        self.set_status(error.status)
+        if error.status == 413:
+            self.set_header("Connection", "close")  # the rest of the upload is not read
+        self._finish_json(error.reply())
+
+    def _finish_json(self, body: Any) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(body, separators=(",", ":")).encode())
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Say in the one shape what no handler has said."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, HTTPError) and status_code < 500:
+            self._refuse(
+                ApiError(status_code, "bad_request", f"The request cannot be read: {error.reason or error}.")
+            )
+            return
+        log.error("%s %s failed", self.request.method, self.request.path, exc_info=error)
+        sentence = "The service failed at this request; the cause is in its service.log."
+        self._refuse(ApiError(500, "internal", sentence, hint="Tell the administrator."))
+
+
+class EventStream(Endpoint):
+    """Server-sent events."""
+
+    async def respond(self, call: Call[Any]) -> None:
+        """Send what happens until the client hangs up or the service stops."""
+        bus, user = self.service.bus, call.who.user
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("Cache-Control", "no-store")
+        last = _last_event(self.request.headers.get("Last-Event-ID"), bus.last)
+        bus.listeners += 1
+        try:
+            self.write(b": hello\n\n")
+            await self.flush()
+            while not bus.closed:
+                events = bus.after(last, user)
+                last = bus.last
+                self.write(b"".join(event.encoded() for event in events) if events else b": alive\n\n")
+                await self.flush()
+                await bus.news(last, HEARTBEAT_S)
+        except StreamClosedError:
+            pass
+        finally:
+            bus.listeners -= 1
+
+
+@stream_request_body
+class UploadEndpoint(Endpoint):
+    """An address that takes large bodies piece by piece."""
+
+    upload: Upload | None = None
+    problem: ApiError | None = None
+
+    def prepare(self) -> None:
+        """Make ready for the body."""
+        super().prepare()
+        if self._finished or self.request.method != "PUT":
+            return
+        assert self.who is not None
+        self.request.connection.set_max_body_size(2 * self.service.snapshots.cap_mib * MIB)  # type: ignore[union-attr]
+        digest = self.path_kwargs["sha256"]
+        try:
+            self.upload = self.service.snapshots.receive(self.who.user, digest)
+        except ApiError as error:
+            self._refuse(error)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Take a piece; after a problem the rest is dropped, so that the client gets to its reply."""
+        if self.upload is None or self.problem:
+            return
+        try:
+            self.upload.write(chunk)
+        except ApiError as error:
+            self.problem = error
+
+    async def respond(self, call: Call[Any]) -> None:
+        """Keep what was received, if it is what it should be."""
+        if self.upload is None:
+            await super().respond(call)
+            return
+        if self.problem:
+            raise self.problem
+        await asyncio.get_running_loop().run_in_executor(None, self.upload.finish)
+        await super().respond(call)
+
+    def on_finish(self) -> None:
+        """Leave nothing half received."""
+        if self.upload:
+            self.upload.abandon()
+
+    on_connection_close = on_finish
+
+
+def as_api_error(error: BaseException) -> ApiError | None:
+    """Return what to tell the user about an exception; None when it is the service's own fault."""
+    match error:
+        case ApiError():
+            return error
+        case LedgerUnavailable():
+            code = "disk_full" if "is full" in str(error) else "storage_unavailable"
+            return ApiError(507, code, str(error), hint="Nothing was changed; try again afterwards.")
+        case IllegalTransition():
+            return conflict(str(error))
+        case UnknownId():
+            return ApiError(404, "not_found", str(error))
+        case EngineError():
+            return ApiError(503, "engine_unavailable", str(error), hint="Try again in a moment.")
+        case PolicyError():
+            return ApiError(422, "policy_invalid", str(error), hint="Nothing was changed.")
+    return None
+
+
+def _endpoint(routes: Routes) -> type[Endpoint]:
+    streams = {route.stream for route in routes.values()}
+    return EventStream if "events" in streams else UploadEndpoint if "upload" in streams else Endpoint
+
+
+def _pattern(path: str) -> str:
+    return re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
+
+
+def _query(route: Route, given: Mapping[str, bytes]) -> dict[str, Any]:
+    """Check the query's parameters against the route's."""
+    known = {parameter.name: parameter for parameter in route.query}
+    for name in given:
+        if name not in known:
+            guess = nearest(name, known)
+            hint = f"Did you mean {guess}?" if guess else "Leave it out."
+            raise invalid(f"Unknown parameter {name}.", hint, code="unknown_option")
+    return {
+        name: _value(parameter, given[name].decode("utf-8", "replace"))
+        if name in given
+        else parameter.default
+        for name, parameter in known.items()
+    }
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    if parameter.type is bool:
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise invalid(f"{parameter.name} is {text!r}; it can be true or false.")
+        return text.lower() in ("true", "1")
+    if parameter.type is str:
+        return text
+    if not re.fullmatch(r"-?\d{1,19}", text):
+        raise invalid(f"{parameter.name} is {text!r}; it must be a whole number.")
+    least, most = parameter.least or 0, parameter.most or 2**62
+    if not least <= int(text) <= most:
+        raise invalid(f"{parameter.name} is {text}; it can be {least} to {most}.")
+    return int(text)
+
+
+def _last_event(text: str | None, newest: int) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else newest
+
+
+def _log_failures(handler: RequestHandler) -> None:
+    if handler.get_status() >= 500:
+        took = 1000 * handler.request.request_time()
+        log.warning(
+            "%s %s: %d in %.0f ms", handler.request.method, handler.request.path, handler.get_status(), took
+        )

@@ -1,0 +1,75 @@
+"""One request, as handlers see it.
+
+Owns: `Call`, with the one way to reach a job or lease: through the rule of who may. Never: HTTP parsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from jupyter_gpupool.ledger.records import Job, SessionRecord
+from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.errors import forbidden, invalid, not_found
+from jupyter_gpupool.service.identity import Identity
+
+Body = TypeVar("Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A reply that is not JSON."""
+
+    data: bytes
+    content_type: str = "application/octet-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Body]):
+    """A request that was identified, authorised and read.
+
+    `path` holds the named parts of the address, `query` its checked parameters, `body` the model.
+    """
+
+    service: Service
+    who: Identity
+    path: Mapping[str, str]
+    query: Mapping[str, Any]
+    headers: Mapping[str, str]
+    body: Body
+
+    def job(self) -> Job:
+        """Return the job that the address names, anybody's."""
+        found = self.service.ledger.jobs.get(_number(self.path["id"]))
+        if found is None:
+            raise not_found(f"job {self.path['id']}", "List yours with: jupyter gpupool jobs")
+        return found
+
+    def private_job(self) -> Job:
+        """Return the user's own job; others' are as if they did not exist."""
+        found = self.job()
+        if found.owner != self.who.user:
+            raise not_found(f"job {self.path['id']} of yours", "List yours with: jupyter gpupool jobs")
+        return found
+
+    def changeable_job(self) -> Job:
+        """Return a job that the user may change: the user's own, or any for an administrator."""
+        found = self.job()
+        if found.owner != self.who.user and not self.who.admin:
+            raise forbidden(f"Job {found.id} belongs to {found.owner}.")
+        return found
+
+    def session(self) -> SessionRecord:
+        """Return the user's own session, or any for an administrator."""
+        found = self.service.ledger.sessions.get(_number(self.path["id"]))
+        if found is None or (found.owner != self.who.user and not self.who.admin):
+            raise not_found(f"lease {self.path['id']} of yours")
+        return found
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise invalid(f"{text!r} is no number of a job or lease.")
+    return int(text)

@@ -1,0 +1,134 @@
+"""The policy, the report, and the service itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.policy.show import diff
+from jupyter_gpupool.service import metrics as numbers
+from jupyter_gpupool.service.call import Bytes, Call
+from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.moments import iso
+from jupyter_gpupool.service.replies import (
+    DayReply,
+    DoneReply,
+    HealthReply,
+    PolicyCheckReply,
+    PolicyReply,
+    ReportReply,
+)
+from jupyter_gpupool.service.wire import PolicyRequest, ShutdownRequest
+
+DAY_S = 86400
+GPU_HOUR = 3_600_000  # milli-GPU seconds
+HISTORY = 20
+
+
+async def policy(call: Call[None]) -> PolicyReply:
+    """Return the policy in force, what is wrong with its file, and what was in force before."""
+    service = call.service
+    service.controller.refresh_policy()
+    store = service.policies
+    past = store.past()[:HISTORY]
+    return {
+        "text": store.text,
+        "source": str(store.file) if store.file.exists() else "built-in",
+        "error": store.error,
+        "inactive": store.policy.inactive(),
+        "warnings": store.warnings(store.policy),
+        "history": [
+            {"name": one.name, "since": iso(one.since), "text": store.past_text(one.name) or ""}
+            for one in past
+        ],
+    }
+
+
+async def change_policy(call: Call[PolicyRequest]) -> PolicyCheckReply:
+    """Check a policy and say what it would change; put it in force if asked."""
+    service, body = call.service, call.body
+    service.controller.refresh_policy()
+    new = service.policies.check(body.text)
+    reply: PolicyCheckReply = {
+        "applied": body.apply,
+        "diff": diff(service.policy, new),
+        "over_quota": _over_quota(service, new),
+        "inactive": new.inactive(),
+        "warnings": service.policies.warnings(new),
+    }
+    if body.apply:
+        service.policies.write(body.text)
+        service.controller.refresh_policy()
+        service.news.policy()
+    return reply
+
+
+def _over_quota(service: Service, new: Policy) -> list[str]:
+    """Say which groups would use more than they are owed."""
+    used: dict[str, int] = {}
+    for lease in service.ledger.held():
+        used[lease.group] = used.get(lease.group, 0) + lease.placement.gpu_milli
+    found = []
+    for name, milli in used.items():
+        owed = new.groups[name].quota.amounts().get("gpu_milli") if name in new.groups else 0
+        if owed is not None and milli > owed:
+            found.append(f"{name} uses {milli / 1000:g} GPUs and would be owed {owed / 1000:g}.")
+    return found
+
+
+async def report(call: Call[None]) -> ReportReply:
+    """Say who used how much."""
+    service = call.service
+    until = service.now
+    since = (until // DAY_S - call.query["days"] + 1) * DAY_S
+    found = service.ledger.history(since, until)
+    use = [
+        {"group": group, "user": user, "gpu_hours": round(milli / GPU_HOUR, 3)}
+        for (group, user), milli in sorted(found.gpu_milli_seconds.items())
+    ]
+    days: list[DayReply] = [
+        {
+            "date": datetime.fromtimestamp(day.start, UTC).date().isoformat(),
+            "submitted": day.submitted,
+            "ended": {state.value: count for state, count in day.ended.items()},
+        }
+        for day in found.days
+    ]
+    return {
+        "since": iso(since),
+        "until": iso(until),
+        "days": days,
+        "use": use,  # type: ignore[typeddict-item]
+        "gpu_hours": round(sum(found.gpu_milli_seconds.values()) / GPU_HOUR, 3),
+        "capacity_gpu_hours": round(len(service.pool.cards()) * (until - since) / 3600, 3),
+    }
+
+
+async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:
+    """Let the service end, after its reply."""
+    call.service.stop(keep_jobs=call.body.keep_jobs)
+    return {"ok": True}
+
+
+async def health(call: Call[None]) -> HealthReply:
+    """Say whether the service works, and what troubles it."""
+    service = call.service
+    troubles = [text for text in (service.controller.trouble, service.policies.error) if text]
+    troubles += [because for because in service.controller.health.values() if because]
+    return {"status": "degraded" if troubles else "ok", "version": __version__, "troubles": troubles}
+
+
+async def metrics(call: Call[None]) -> Bytes:
+    """Return numbers for Prometheus."""
+    return Bytes(numbers.scrape(call.service), numbers.CONTENT_TYPE)
+
+
+async def openapi(call: Call[None]) -> dict[str, Any]:
+    """Return the description of this interface."""
+    return call.service.document
+
+
+async def events(call: Call[None]) -> None:
+    """Do nothing: the application sends the stream."""

@@ -1,0 +1,233 @@
+"""Who asks, what there is, and how much of it is whose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+
+from jupyter_gpupool._version import __version__
+from jupyter_gpupool.devices.base import Process
+from jupyter_gpupool.devices.strangers import Holder, Stranger, holder_of, strangers
+from jupyter_gpupool.engines.base import Started
+from jupyter_gpupool.ledger.records import SessionState
+from jupyter_gpupool.policy.membership import choose_group, groups_of
+from jupyter_gpupool.policy.model import Partition, Slice
+from jupyter_gpupool.policy.units import format_milli, format_size
+from jupyter_gpupool.scheduler.model import Lease
+from jupyter_gpupool.service.call import Call
+from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.identity import Identity
+from jupyter_gpupool.service.moments import iso
+from jupyter_gpupool.service.replies import (
+    GpuReply,
+    GroupQuotaReply,
+    NodeReply,
+    OnCardReply,
+    PartitionReply,
+    PoolReply,
+    QuotaReply,
+    StrangerReply,
+    WhoamiReply,
+)
+from jupyter_gpupool.service.submission import Rules
+
+
+async def whoami(call: Call[None]) -> WhoamiReply:
+    """Say who asks, and which pool answers."""
+    service, who = call.service, call.who
+    service.controller.refresh_policy()
+    policy = service.policy
+    return {
+        "user": who.user,
+        "groups": [
+            {"name": name, "parent": policy.groups[name].parent}
+            for name in groups_of(policy, who.user, who.hub_groups)
+        ],
+        "default_group": choose_group(policy, who.user, None, who.hub_groups),
+        "admin": who.admin,
+        "simulated": service.pool.simulated,
+        "pool": service.config.simulate,
+        "version": __version__,
+    }
+
+
+async def quota(call: Call[None]) -> QuotaReply:
+    """Say what the user's groups are owed and use, and what of it is the user's."""
+    service, who = call.service, call.who
+    service.controller.refresh_policy()
+    held = service.ledger.held()
+    names = groups_of(service.policy, who.user, who.hub_groups)
+    return {"user": who.user, "groups": [_group(service, who, name, held) for name in names]}
+
+
+def _group(service: Service, who: Identity, name: str, held: tuple[Lease, ...]) -> GroupQuotaReply:
+    owed = _wire_names(service.policy.groups[name].quota.amounts())
+    used = _use(lease for lease in held if lease.group == name)
+    own = [lease for lease in held if (lease.group, lease.user) == (name, who.user)]
+    waiting = [work for work in service.ledger.waiting() if (work.group, work.user) == (name, who.user)]
+    limits = Rules(who, service.policy, service.controller.frame).limits(name)
+    own_limits = {
+        "gpus_milli": limits.gpu_milli,
+        "running_jobs": limits.running_jobs,
+        "queued_jobs": limits.queued_jobs,
+        "sessions": limits.sessions,
+        "session_time": limits.session_time,
+        "job_time": limits.job_time,
+    }
+    over = any(used.get(resource, 0) > amount for resource, amount in owed.items())
+    return {
+        "name": name,
+        "quota": owed,
+        "used": used,
+        "user": {
+            "limits": {resource: amount for resource, amount in own_limits.items() if amount is not None},
+            "used": {
+                "gpus_milli": sum(lease.placement.gpu_milli for lease in own),
+                "running_jobs": sum(1 for lease in own if lease.kind == "job"),
+                "queued_jobs": sum(1 for work in waiting if work.kind == "job"),
+                "sessions": sum(1 for lease in own if lease.kind == "session"),
+            },
+        },
+        "over_since": iso(service.policies.since) if over else None,
+    }
+
+
+def _wire_names(amounts: dict[str, int]) -> dict[str, int]:
+    """Return the scheduler's amounts by the names of the wire: ``gpus_milli`` for ``gpu_milli``."""
+    return {name.replace("gpu_milli", "gpus_milli"): amount for name, amount in amounts.items()}
+
+
+def _use(leases: Iterable[Lease]) -> dict[str, int]:
+    used = {"gpus_milli": 0, "cpus_milli": 0, "memory_mib": 0}
+    for lease in leases:
+        used["gpus_milli"] += lease.placement.gpu_milli
+        used["cpus_milli"] += lease.request.cpus_milli
+        used["memory_mib"] += lease.request.memory_mib
+    return used
+
+
+async def pool(call: Call[None]) -> PoolReply:
+    """Say which cards there are, and who is on them."""
+    service, who = call.service, call.who
+    service.controller.refresh_policy()
+    found = await _strangers(service)
+    on_card: dict[str, list[OnCardReply]] = defaultdict(list)
+    named = service.policy.visibility == "names"
+    for lease in service.ledger.held():
+        for share in lease.placement.gpus:
+            on_card[share.uuid].append(
+                {
+                    "lease": lease.id,
+                    "kind": lease.kind,
+                    "user": lease.user if named or lease.user == who.user else None,
+                    "group": lease.group,
+                    "mib": share.mib,
+                    "job": lease.work if lease.kind == "job" else None,
+                }
+            )
+    return {
+        "simulated": service.pool.simulated,
+        "describe": service.pool.describe(),
+        "nodes": _nodes(service, on_card, found),
+        "partitions": [_partition(service, name, part) for name, part in service.policy.partitions.items()],
+        "inactive": service.policy.inactive(),
+        "policy_error": service.policies.error,
+    }
+
+
+def _nodes(
+    service: Service, on_card: dict[str, list[OnCardReply]], found: dict[str, list[StrangerReply]]
+) -> list[NodeReply]:
+    cards = {gpu.uuid: gpu for gpu in service.controller.frame.gpus}
+    health = service.controller.health
+    gpus: dict[str, list[GpuReply]] = defaultdict(list)
+    for card in service.pool.cards():
+        known = cards.get(card.uuid)
+        because = health.get(card.uuid, "") or (
+            "" if known else "No partition of the policy names this card."
+        )
+        free = service.pool.free_mib(card.uuid)
+        if service.pool.simulated:
+            free = card.memory_mib - sum(lease["mib"] for lease in on_card[card.uuid])
+        gpus[card.node].append(
+            {
+                "uuid": card.uuid,
+                "index": card.index,
+                "model": card.model,
+                "memory_mib": card.memory_mib,
+                "partition": known.partition if known else None,
+                "free_mib": free,
+                "leases": on_card[card.uuid],
+                "strangers": found.get(card.uuid, []),
+                "available": not because,
+                "because": because,
+            }
+        )
+    return [
+        {
+            "name": node.name,
+            "cpus_milli": node.cpus_milli,
+            "memory_mib": node.memory_mib,
+            "available": True,
+            "gpus": gpus[node.name],
+        }
+        for node in service.pool.nodes()
+    ]
+
+
+def _partition(service: Service, name: str, part: Partition) -> PartitionReply:
+    cards = [gpu for gpu in service.controller.frame.gpus if gpu.partition == name]
+    return {
+        "name": name,
+        "for": list(part.kinds),
+        "gpus": len(cards),
+        "slices": [_slice(cut) for cut in part.slices],
+    }
+
+
+def _slice(cut: Slice) -> str:
+    """Say a slice in words: ``1/8 of a GPU, 4 CPUs, 16GiB``."""
+    if cut.share:
+        size = f"{cut.share[0]}/{cut.share[1]} of a GPU"
+    else:
+        size = "no GPU" if not cut.gpus else "1 GPU" if cut.gpus == 1 else f"{cut.gpus} GPUs"
+    along = [f"{format_milli(cut.cpus)} CPUs"] if cut.cpus else []
+    along += [format_size(cut.memory)] if cut.memory else []
+    return ", ".join([size, *along])
+
+
+async def _strangers(service: Service) -> dict[str, list[StrangerReply]]:
+    """Return the processes on each real card that belong to no lease."""
+    if service.pool.simulated:
+        return {}
+    runners = [item for item in await service.engine.list() if isinstance(item, Started)]
+    found = await asyncio.get_running_loop().run_in_executor(None, _look, service, runners)
+    by_card: dict[str, list[StrangerReply]] = defaultdict(list)
+    for one in found:
+        by_card[one.uuid].append({"pid": one.pid, "mib": one.mib, "user": one.user, "command": one.command})
+    return by_card
+
+
+def _look(service: Service, runners: list[Started]) -> list[Stranger]:
+    processes: list[Process] = service.pool.processes()
+    return strangers(processes, list(_holders(service, runners)))
+
+
+def _holders(service: Service, runners: list[Started]) -> Iterable[Holder]:
+    """Yield the first process of each lease, as far as it lives."""
+    pids: list[tuple[int, int, str | None]] = []
+    for runner in runners:
+        job = service.ledger.jobs.get(int(runner.key.partition("/")[0]))
+        if job and job.lease is not None:
+            pids.append((job.lease, runner.pid, runner.cgroup))
+    pids += [
+        (session.lease, session.pid, None)
+        for session in service.ledger.sessions.values()
+        if session.state is SessionState.HELD and session.lease is not None and session.pid
+    ]
+    for lease, pid, cgroup in pids:
+        try:
+            yield holder_of(lease, pid, cgroup=cgroup)
+        except (FileNotFoundError, ProcessLookupError):
+            continue

@@ -1,0 +1,299 @@
+"""Every address of the service, in one table.
+
+Owns: method, path, who may, what comes in, what goes out. The application and the OpenAPI document are made
+from it, so they cannot differ. Never: what a handler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from jupyter_gpupool.service import replies, wire
+from jupyter_gpupool.service.call import Call
+from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool
+
+ROOT = "/services/gpupool"
+API = f"{ROOT}/api/v1"
+
+Action = Literal["read", "submit", "change", "administer"]
+Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "service"]
+Stream = Literal["events", "upload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter."""
+
+    name: str
+    type: type[int] | type[str] | type[bool]
+    default: Any
+    summary: str
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one address.
+
+    Attributes
+    ----------
+    action, resource
+        What is done to what. Everybody the service serves may read, submit, and change what is theirs
+        (`Call` sees to that); only administrators administer.
+    handle
+        Does it.
+    body, reply
+        The model of what comes in, the shape of what goes out; `bytes` = not JSON, None = nothing.
+    stream
+        The request or reply is a stream, which the application itself moves.
+    """
+
+    method: Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
+    path: str
+    action: Action
+    resource: Resource
+    summary: str
+    handle: Callable[[Call[Any]], Awaitable[Any]]
+    reply: Any = replies.DoneReply
+    body: type[BaseModel] | None = None
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    stream: Stream | None = None
+
+    @property
+    def name(self) -> str:
+        """The operation's id."""
+        words = [
+            part.strip("{}").replace(".", "_") for part in self.path.removeprefix(ROOT).split("/") if part
+        ]
+        return "_".join([self.method.lower(), *(word for word in words if word not in ("api", "v1"))])
+
+
+OFFSET = Parameter(
+    "offset", int, 0, "First byte wanted; negative counts from the end.", least=-(2**62), most=2**62
+)
+ATTEMPT = Parameter("attempt", int, None, "Which run of the job; the latest by default.", least=1, most=10**9)
+WAIT = Parameter("wait", int, 0, "Seconds to wait for something new.", least=0, most=60)
+STATE = Parameter("state", str, None, "Only jobs in these states, separated by commas.")
+LIMIT = Parameter("limit", int, 100, "At most so many.", least=1, most=10_000)
+DRY_RUN = Parameter("dry_run", bool, False, "Say where and when it would start, and submit nothing.")
+DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        f"{API}/whoami",
+        "read",
+        "pool",
+        "Who asks, and which pool this is.",
+        pool.whoami,
+        replies.WhoamiReply,
+    ),
+    Route(
+        "GET",
+        f"{API}/quota",
+        "read",
+        "pool",
+        "What the user's groups may use, and do.",
+        pool.quota,
+        replies.QuotaReply,
+    ),
+    Route(
+        "GET", f"{API}/pool", "read", "pool", "The cards and who is on them.", pool.pool, replies.PoolReply
+    ),
+    Route(
+        "GET",
+        f"{API}/queue",
+        "read",
+        "queue",
+        "What waits, in order, and what runs.",
+        jobs.queue,
+        replies.QueueReply,
+    ),
+    Route(
+        "GET",
+        f"{API}/jobs",
+        "read",
+        "job",
+        "The user's jobs, newest first.",
+        jobs.list_jobs,
+        replies.JobsReply,
+        query=(STATE, LIMIT),
+    ),
+    Route(
+        "POST",
+        f"{API}/jobs",
+        "submit",
+        "job",
+        "Submit a job; the same Idempotency-Key gives the same job.",
+        jobs.submit,
+        replies.JobReply | replies.DryRunReply,
+        wire.JobRequest,
+        201,
+        (DRY_RUN,),
+    ),
+    Route(
+        "GET", f"{API}/jobs/{{id}}", "read", "job", "One job, and why it waits.", jobs.show, replies.JobReply
+    ),
+    Route("POST", f"{API}/jobs/{{id}}/cancel", "change", "job", "End a job.", jobs.cancel, replies.JobReply),
+    Route(
+        "POST",
+        f"{API}/jobs/{{id}}/hold",
+        "change",
+        "job",
+        "Keep a job from starting.",
+        jobs.hold,
+        replies.JobReply,
+    ),
+    Route(
+        "POST",
+        f"{API}/jobs/{{id}}/release",
+        "change",
+        "job",
+        "Let a held job start.",
+        jobs.release,
+        replies.JobReply,
+    ),
+    Route(
+        "POST",
+        f"{API}/jobs/{{id}}/requeue",
+        "change",
+        "job",
+        "Stop a job and queue it again.",
+        jobs.requeue,
+        replies.JobReply,
+    ),
+    Route(
+        "GET",
+        f"{API}/jobs/{{id}}/logs",
+        "read",
+        "files",
+        "A job's output from an offset; X-Gpupool-Offset is the next, X-Gpupool-Ended says if it is the end.",
+        files.log,
+        bytes,
+        query=(OFFSET, ATTEMPT, WAIT),
+    ),
+    Route(
+        "GET",
+        f"{API}/jobs/{{id}}/artifacts",
+        "read",
+        "files",
+        "The files that a job left.",
+        files.list_artifacts,
+        replies.ArtifactsReply,
+    ),
+    Route(
+        "GET", f"{API}/jobs/{{id}}/artifacts/{{name}}", "read", "files", "One of them.", files.artifact, bytes
+    ),
+    Route(
+        "HEAD",
+        f"{API}/snapshots/{{sha256}}",
+        "read",
+        "snapshot",
+        "Whether the user sent it.",
+        files.has_snapshot,
+        None,
+    ),
+    Route(
+        "PUT",
+        f"{API}/snapshots/{{sha256}}",
+        "submit",
+        "snapshot",
+        "Send the code of a job: an uncompressed tar.",
+        files.receive_snapshot,
+        body=None,
+        status=201,
+        stream="upload",
+    ),
+    Route(
+        "POST",
+        f"{API}/leases",
+        "submit",
+        "lease",
+        "Ask for a lease: 201 when it is held, 202 when it waits.",
+        leases.acquire,
+        replies.LeaseReply,
+        wire.LeaseRequest,
+        201,
+    ),
+    Route(
+        "GET", f"{API}/leases", "read", "lease", "The user's leases.", leases.list_leases, replies.LeasesReply
+    ),
+    Route(
+        "GET",
+        f"{API}/leases/{{id}}",
+        "read",
+        "lease",
+        "One lease.",
+        leases.show,
+        replies.LeaseReply,
+        query=(WAIT,),
+    ),
+    Route(
+        "DELETE",
+        f"{API}/leases/{{id}}",
+        "change",
+        "lease",
+        "Give a lease back.",
+        leases.give_back,
+        replies.LeaseReply,
+    ),
+    Route(
+        "GET",
+        f"{API}/events",
+        "read",
+        "queue",
+        "What happens, as server-sent events; Last-Event-ID resumes.",
+        admin.events,
+        bytes,
+        stream="events",
+    ),
+    Route(
+        "GET", f"{API}/policy", "read", "policy", "The policy in force.", admin.policy, replies.PolicyReply
+    ),
+    Route(
+        "POST",
+        f"{API}/policy",
+        "administer",
+        "policy",
+        "Check a policy, or put it in force.",
+        admin.change_policy,
+        replies.PolicyCheckReply,
+        wire.PolicyRequest,
+    ),
+    Route(
+        "GET",
+        f"{API}/report",
+        "read",
+        "pool",
+        "What was used.",
+        admin.report,
+        replies.ReportReply,
+        query=(DAYS,),
+    ),
+    Route(
+        "POST",
+        f"{API}/shutdown",
+        "administer",
+        "service",
+        "Stop the service.",
+        admin.shutdown,
+        body=wire.ShutdownRequest,
+    ),
+    Route("GET", f"{API}/openapi.json", "read", "service", "This document.", admin.openapi, dict),
+    Route(
+        "GET",
+        f"{ROOT}/health",
+        "read",
+        "service",
+        "Whether the service works.",
+        admin.health,
+        replies.HealthReply,
+    ),
+    Route("GET", f"{ROOT}/metrics", "read", "service", "Numbers for Prometheus.", admin.metrics, bytes),
+)
