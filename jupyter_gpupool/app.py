@@ -23,6 +23,7 @@ PROGRAM = "jupyter gpupool"
 
 # name: (where the command is, what it does in one line), in the order in which help lists them
 COMMANDS = {
+    "demo": ("demo:DEMO", "a JupyterLab with a simulated pool, gone without a trace at Ctrl-C"),
     "serve": ("pool:SERVE", "start the pool's service (it also starts by itself)"),
     "stop": ("pool:STOP", "stop the service; its jobs end or go on, as you say"),
     "status": ("pool:STATUS", "which pool this is, who serves it, and what it is doing"),

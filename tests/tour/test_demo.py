@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpupool import demo as module
+from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.commands import demo as module
 from tests.tour.lab import Demo
 
 
@@ -28,9 +29,7 @@ def busy_port():
 
 
 def test_a_busy_port_that_was_asked_for_is_refused_with_a_free_one(busy_port: int) -> None:
-    with pytest.raises(
-        module.DemoError, match=rf"^Port {busy_port} is in use .* Port (\d+) is free: --port \1\.$"
-    ):
+    with pytest.raises(Refused, match=rf"^Port {busy_port} is in use .* Port (\d+) is free: --port \1\.$"):
         module.choose_port(busy_port)
 
 
@@ -41,13 +40,13 @@ def test_without_a_wish_the_next_free_port_is_taken(busy_port: int, monkeypatch:
 
 @pytest.mark.parametrize("port", [-1, 0, 65536])
 def test_what_is_no_port_is_refused(port: int) -> None:
-    with pytest.raises(module.DemoError, match=f"^Port {port} is not a port"):
+    with pytest.raises(Refused, match=f"^Port {port} is not a port"):
         module.choose_port(port)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to see root refused")
 def test_root_is_refused_unless_allowed(tmp_path: Path) -> None:
-    with pytest.raises(module.DemoError, match="--allow-root"):
+    with pytest.raises(Refused, match="--allow-root"):
         module.run(options(tmp_path))
     assert not (tmp_path / "demo").exists()
 

@@ -22,9 +22,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .client.api import Client
-from .client.errors import PoolError
-from .client.transport import Connection
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.commands import Command
 
 SITE = "4x8x32GiB"
 START_TIMEOUT_S = 120
@@ -47,10 +49,6 @@ WELCOME = """
 """
 
 
-class DemoError(Exception):
-    """The demo cannot start; the text says why and what to do."""
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the demo's options to the parser of its subcommand."""
     parser.add_argument(
@@ -70,12 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demo until Ctrl-C (or SIGTERM); return the exit status."""
     if os.geteuid() == 0 and not options.allow_root:
-        raise DemoError(
-            "You are root, and notebooks would run as root. Use another account, or add --allow-root."
+        raise Refused(
+            "demo", "You are root, and notebooks would run as root. Use another account, or add --allow-root."
         )
     if shutil.which("jupyter-lab", path=str(Path(sys.executable).parent)) is None:
-        raise DemoError(
-            "JupyterLab is not installed beside jupyter-gpupool. Try: pip install 'jupyter-gpupool[tour]'"
+        raise Refused(
+            "demo",
+            "JupyterLab is not installed beside jupyter-gpupool. Try: pip install 'jupyter-gpupool[tour]'",
         )
     port = choose_port(options.port)
     home, work = prepare(options.dir.resolve())
@@ -103,18 +102,22 @@ def choose_port(asked: int | None) -> int:
 
     Raises
     ------
-    DemoError
+    Refused
         When the port that was asked for is taken.
     """
     if asked is not None and not 0 < asked < 65536:
-        raise DemoError(f"Port {asked} is not a port: use a number from 1 to 65535.")
+        raise Refused("demo", f"Port {asked} is not a port: use a number from 1 to 65535.")
     first = FIRST_PORT if asked is None else asked
     tried = range(first, min(first + PORTS_TRIED, 65536))
     free = next(filter(is_free, tried), None)
     if free is None:
-        raise DemoError(f"No port from {tried.start} to {tried.stop - 1} is free. Choose one with --port.")
+        raise Refused(
+            "demo", f"No port from {tried.start} to {tried.stop - 1} is free. Choose one with --port."
+        )
     if asked is not None and free != asked:
-        raise DemoError(f"Port {asked} is in use by another program. Port {free} is free: --port {free}.")
+        raise Refused(
+            "demo", f"Port {asked} is in use by another program. Port {free} is free: --port {free}."
+        )
     return free
 
 
@@ -144,11 +147,13 @@ def prepare(folder: Path) -> tuple[Path, Path]:
 
 def site_files() -> Path:
     """Return the folder with the demo's policy, notebook and script."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "hub_config" / "demo", package.parent / "hub_config" / "demo"):
         if folder.is_dir():
             return folder
-    raise DemoError("The demo's files are missing from this installation. Install jupyter-gpupool again.")
+    raise Refused(
+        "demo", "The demo's files are missing from this installation. Install jupyter-gpupool again."
+    )
 
 
 @contextlib.contextmanager
@@ -170,7 +175,7 @@ def running_service(home: Path, options: argparse.Namespace) -> Iterator[Client]
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    client = Client(Connection(f"unix:{home / 'run' / 'service.sock'}"))
+    client = Client(Connection(Home.of({"GPUPOOL_HOME": str(home)}).url()))
     try:
         wait_until(lambda: answers(client), service, home / "service.log", "The pool")
         yield client
@@ -269,7 +274,7 @@ def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log:
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-            raise DemoError(f"{what} did not start. The last lines of {log}:\n{tail}")
+            raise Refused("demo", f"{what} did not start. The last lines of {log}:\n{tail}")
         time.sleep(0.1)
 
 
@@ -278,7 +283,7 @@ def pause_without_lab(client: Client) -> None:
     try:
         queue = client.queue()
     except PoolError as error:
-        raise DemoError(f"The pool's service has ended: {error}") from error
+        raise Refused("demo", f"The pool's service has ended: {error}") from error
     counts = f"{len(queue['running'])} running, {len(queue['waiting'])} waiting"
     say(f"\nJupyterLab has stopped. The pool goes on without it: {counts}.")
     say("Press Enter to start JupyterLab again, or Ctrl-C to end the demo.")
@@ -300,3 +305,6 @@ def end(process: subprocess.Popen[bytes], number: int, patience_s: float) -> Non
 def say(text: str) -> None:
     """Print at once, also into a pipe."""
     print(text, flush=True)
+
+
+DEMO = Command(run, add_options)

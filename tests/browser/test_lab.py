@@ -1,0 +1,72 @@
+"""The product in a real browser: the sidebar, and the tour's notebook."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.tour.lab import Demo
+
+pytestmark = [pytest.mark.requires_server("chromium"), pytest.mark.timeout(240)]
+
+PANEL = "#jupyter-gpupool\\:sidebar"
+
+
+def open_lab(page, demo: Demo, path: str = "/lab") -> None:
+    page.goto(f"{demo.base}{path}?token={demo.token}&reset")
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
+
+
+def open_sidebar(page) -> None:
+    page.locator('li[data-id="jupyter-gpupool:sidebar"]').click()
+    page.wait_for_selector(f"{PANEL} >> text=Quota")
+
+
+def test_the_sidebar_shows_the_quota_and_says_simulated(page, demo: Demo) -> None:
+    open_lab(page, demo)
+    open_sidebar(page)
+    panel = page.locator(PANEL)
+    assert "Simulated pool" in panel.inner_text()
+    assert "vision" in panel.inner_text()
+    bars = panel.get_by_role("progressbar")
+    assert bars.count() >= 2
+    for number in range(bars.count()):
+        bar = bars.nth(number)
+        assert bar.get_attribute("aria-label") or bar.get_attribute("aria-labelledby")
+        assert bar.get_attribute("aria-valuenow") is not None
+        assert bar.get_attribute("aria-valuemax") is not None
+
+
+def test_a_job_submitted_in_the_notebook_appears_in_the_sidebar(page, demo: Demo) -> None:
+    open_lab(page, demo, "/lab/tree/tour.ipynb")
+    page.wait_for_selector("#jp-bottom-panel >> text=/\\| Idle/")
+    open_sidebar(page)
+    page.locator(".jp-CodeCell").first.click()
+    for _ in range(4):  # magics, a paragraph, submit, a paragraph
+        page.keyboard.press("Shift+Enter")
+    page.wait_for_selector(".jp-OutputArea-output >> text=/digits/")
+    page.wait_for_selector(f"{PANEL} >> text=digits")
+    assert re.search("running|starting|queued|waiting", page.locator(PANEL).inner_text(), re.I)
+
+
+def test_the_sidebar_can_be_used_by_keyboard(page, demo: Demo) -> None:
+    open_lab(page, demo)
+    open_sidebar(page)
+    refresh = page.get_by_role("button", name="Refresh the GPU pool")
+    refresh.focus()
+    with page.expect_response(re.compile("/jupyter-gpupool/quota")) as answer:
+        page.keyboard.press("Enter")
+    assert answer.value.ok
+
+
+def test_the_sidebar_follows_the_dark_theme(page, demo: Demo) -> None:
+    open_lab(page, demo)
+    open_sidebar(page)
+    colour = "element => getComputedStyle(element).color"
+    light = page.locator(f"{PANEL} h2").evaluate(colour)
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.get_by_role("menuitem", name="Theme").hover()
+    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+    page.wait_for_selector('body[data-jp-theme-light="false"]')
+    assert page.locator(f"{PANEL} h2").evaluate(colour) != light
