@@ -3,9 +3,9 @@
 Owns: finding (and so starting) the service once, and the threads in which its answers are awaited.
 Never: what is asked, or what an answer means.
 
-The first request starts the service. After that, one that was stopped on purpose (it removed its
-socket) stays stopped until somebody asks for it with `Gateway.start`, whatever a browser polls; one
-that crashed left its socket behind, and comes back with the next request.
+The first request starts the service. After that, one that ended on purpose (told to, or with nothing
+live; it removed its socket) stays away until somebody asks for it, whatever a browser polls; one that
+crashed left its socket behind, and comes back with the next request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from jupyter_gpupool.client.errors import ServiceDown
+from jupyter_gpupool.client.find import find_pool
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.transport import Connection, Reply
 
@@ -30,6 +32,17 @@ class Starting(ServiceDown):
     def __init__(self) -> None:
         super().__init__("The pool's service is starting.", hint="This takes a few seconds.")
         self.code = "starting"
+
+
+class NotRunning(ServiceDown):
+    """The service ended on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The pool's service is not running: it was stopped, or ended because nothing was live.",
+            hint="Start it with: jupyter gpupool serve",
+        )
+        self.code = "not_running"
 
 
 class Gateway:
@@ -50,7 +63,7 @@ class Gateway:
         self._finding: asyncio.Future[Connection] | None = None
 
     async def request(self, method: str, path: str) -> Reply:
-        """Send one request, and return the service's answer whatever its status.
+        """Send one request that may arrive twice, and return the service's answer whatever its status.
 
         Raises
         ------
@@ -60,12 +73,10 @@ class Gateway:
         if self._finding is None or (self._failed() and _socket().exists()):
             self._look()
         connection = await self._found()
-        if _was_stopped(connection):
-            raise ServiceDown(
-                "The pool's service is not running.", hint="Start it with: jupyter gpupool serve"
-            )
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, connection.request, method, path)
+        if _has_ended(connection):
+            raise NotRunning
+        ask = partial(connection.request, method, path, repeatable=True)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
 
     async def start(self) -> None:
         """Find the service again, and so start it where it is not running.
@@ -75,7 +86,7 @@ class Gateway:
         PoolError
             It cannot be started, or is not there yet.
         """
-        if self._finding is None or self._failed() or self._stopped():
+        if self._finding is None or self._failed() or self._ended():
             self._look()
         await self._found()
 
@@ -92,13 +103,11 @@ class Gateway:
     def _failed(self) -> bool:
         return self._finding is not None and self._finding.done() and self._finding.exception() is not None
 
-    def _stopped(self) -> bool:
-        return self._finding is not None and self._finding.done() and _was_stopped(self._finding.result())
+    def _ended(self) -> bool:
+        return self._finding is not None and self._finding.done() and _has_ended(self._finding.result())
 
 
 def _find() -> Connection:
-    from jupyter_gpupool.client.find import find_pool
-
     return find_pool(os.environ)
 
 
@@ -106,6 +115,6 @@ def _socket() -> Path:
     return Home.of(os.environ).service_socket
 
 
-def _was_stopped(connection: Connection) -> bool:
+def _has_ended(connection: Connection) -> bool:
     scheme, _, path = connection.url.partition(":")
     return scheme == "unix" and not os.path.exists(path)

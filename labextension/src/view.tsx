@@ -61,20 +61,39 @@ export function Panel(props: IPanelProps): JSX.Element {
 /** Why there is no answer, since when, and what to do. */
 function Problem(props: IPanelProps & { problem: PoolError }): JSX.Element {
   const { trans, format, seen, problem } = props;
-  const isStarting = problem.code === 'starting';
+  if (problem.code === 'starting') {
+    return <Notice>{trans.__("The pool's service is starting. This takes a few seconds.")}</Notice>;
+  }
+  const start = (
+    <button type="button" className="jp-mod-styled jp-mod-accept" onClick={props.onStart}>
+      {trans.__('Start the pool')}
+    </button>
+  );
+  if (problem.code === 'not_running') {
+    return (
+      <Notice>
+        <p>{trans.__("The pool's service is not running. It ends by itself when nothing has been live for a while.")}</p>
+        {start}
+      </Notice>
+    );
+  }
+  return (
+    <Notice isError>
+      <p>{problem.message}</p>
+      {problem.hint && <p>{problem.hint}</p>}
+      {seen && <p>{trans.__('What you see below is from %1.', format.time(seen.at))}</p>}
+      {start}
+    </Notice>
+  );
+}
+
+function Notice(props: { isError?: boolean; children: React.ReactNode }): JSX.Element {
   return (
     <section
-      className={isStarting ? 'jp-gpupool-Notice' : 'jp-gpupool-Notice jp-mod-error'}
-      role={isStarting ? 'status' : 'alert'}
+      className={props.isError ? 'jp-gpupool-Notice jp-mod-error' : 'jp-gpupool-Notice'}
+      role={props.isError ? 'alert' : 'status'}
     >
-      <p>{isStarting ? trans.__("The pool's service is starting. This takes a few seconds.") : problem.message}</p>
-      {!isStarting && problem.hint && <p>{problem.hint}</p>}
-      {!isStarting && seen && <p>{trans.__('What you see below is from %1.', format.time(seen.at))}</p>}
-      {!isStarting && (
-        <button type="button" className="jp-mod-styled jp-mod-accept" onClick={props.onStart}>
-          {trans.__('Start the pool')}
-        </button>
-      )}
+      {props.children}
     </section>
   );
 }

@@ -43,7 +43,8 @@ async def test_a_service_that_was_stopped_says_how_to_start_it(ask, service, fou
     service.stop()
     answer = await ask("quota")
     assert answer.code == 503
-    assert json.loads(answer.body)["error"]["hint"] == "Start it with: jupyter gpupool serve"
+    error = json.loads(answer.body)["error"]
+    assert (error["code"], error["hint"]) == ("not_running", "Start it with: jupyter gpupool serve")
     assert found == ["find"]
 
 
