@@ -21,6 +21,8 @@ _SENTENCES = (
     (r"argument (\S+): expected .*argument.*", "{0} needs a value."),
     (r"unrecognized arguments: ([^-]\S*).*", "{0!r} is one argument too many."),
     (r"argument (?:\S+): (.* is not a .*)", "{0}."),
+    (r"argument (\S+): invalid int value: (.*)", "{0} {1} is not a whole number."),
+    (r"argument \S+: invalid choice: (.+) \(choose from (.*)\)", "{0} is not one of: {1}."),
     (r"argument (.*)", "{0}."),
 )
 

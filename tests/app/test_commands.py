@@ -1,0 +1,309 @@
+"""What each command asks of the service and says of its answer, over a service that answers as told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpupool.app import COMMANDS
+from tests.app.conftest import Said
+from tests.faces import samples
+from tests.faces.fake import FakeService, refusal
+
+Shell = Callable[..., Said]
+LOG = {"X-Gpupool-Offset": "0", "X-Gpupool-Ended": "true"}
+
+LOOKS = {
+    "jobs": ("GET jobs", {"jobs": [samples.running()]}, "train.py"),
+    "queue": ("GET queue", {"waiting": [samples.job()], "running": [samples.running()]}, "higher rank"),
+    "quota": ("GET quota", samples.QUOTA, "1.125 of 6"),
+    "gpus": ("GET pool", samples.POOL, "Simulated 8GiB"),
+    "show 7": ("GET jobs/7", samples.running(), "loss 0.1235"),
+    "why 7": ("GET jobs/7", samples.job(), "higher rank"),
+    "cancel 7": ("POST jobs/7/cancel", samples.ended("cancelled"), "Job 7: cancelled"),
+    "hold 7": ("POST jobs/7/hold", samples.job(state="held"), "Job 7:"),
+    "release 7": ("POST jobs/7/release", samples.job(), "Job 7:"),
+    "requeue 7": ("POST jobs/7/requeue", samples.job(), "Job 7:"),
+    "report": ("GET report", samples.REPORT, "12.5"),
+}
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_a_question_shows_its_answer_as_text_and_as_json(shell: Shell, fake: FakeService, line: str) -> None:
+    key, reply, text = LOOKS[line]
+    fake.answers[key] = (200, reply)
+    assert text in shell(*line.split()).out
+    said = shell(*line.split(), "--json")
+    assert (said.code, said.err) == (0, "")
+    several = line.split()[0] in ("cancel", "hold", "release", "requeue")
+    assert said.json == ({"jobs": [reply]} if several else reply)
+
+
+def test_several_jobs_are_cancelled_at_once(shell: Shell, fake: FakeService) -> None:
+    for number in (7, 8):
+        fake.answers[f"POST jobs/{number}/cancel"] = (200, samples.ended("cancelled", id=number))
+    assert [job["id"] for job in shell("cancel", "7", "#8", "--json").json["jobs"]] == [7, 8]
+
+
+def test_last_is_the_job_submitted_last(shell: Shell, fake: FakeService) -> None:
+    fake.answers["GET jobs?limit=1"] = (200, {"jobs": [samples.job(id=42)]})
+    fake.answers["GET jobs/42"] = (200, samples.job(id=42))
+    assert shell("show", "last", "--json").json["id"] == 42
+
+
+def test_last_without_any_job_is_one_sentence(shell: Shell, fake: FakeService) -> None:
+    fake.answers["GET jobs"] = (200, {"jobs": []})
+    assert shell("why", "last") == (1, "", "You have no job yet. Submit one: gpupool submit train.py\n")
+
+
+def test_a_refusal_of_the_service_is_its_sentence_with_the_hint(shell: Shell, fake: FakeService) -> None:
+    fake.answers["GET jobs/7"] = (404, refusal("not_found", "There is no job 7.", hint="Look at jobs."))
+    assert shell("show", "7") == (1, "", "There is no job 7. Look at jobs.\n")
+    assert shell("show", "7", "--json").json == refusal(
+        "not_found", "There is no job 7.", hint="Look at jobs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["sumbit"],
+            "jupyter gpupool has no command 'sumbit'. Did you mean submit? jupyter gpupool --help lists them.",
+        ),
+        (["show"], "jupyter gpupool show: ID is missing."),
+        (["show", "x"], "jupyter gpupool show: 'x' is not a job's number, such as 17, nor last."),
+        (["quota", "--jsno"], "jupyter gpupool quota: there is no option --jsno. Did you mean --json?"),
+        (["logs", "7", "--tail", "x"], "jupyter gpupool logs: --tail 'x' is not a whole number."),
+        (["run", "--gpus", "1"], "There is no command to run. Write: run --gpus 1 -- python train.py"),
+        (
+            ["policy", "chekc"],
+            "jupyter gpupool policy: 'chekc' is not one of: 'check', 'show', 'diff', 'apply', 'history', 'rollback'.",
+        ),
+        (["policy", "check"], "policy check: name the policy file."),
+        (["config", "always-send", "A-B"], "'A-B' is not the name of an environment variable."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    shell: Shell, fake: FakeService, words: list[str], sentence: str
+) -> None:
+    assert shell(*words) == (2, "", f"{sentence}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(shell: Shell, name: str) -> None:
+    said = shell(name, "--help")
+    assert said.code == 0
+    assert said.out.startswith(f"usage: jupyter gpupool {name} ")
+    assert "--json" in said.out
+
+
+def test_help_lists_every_command(shell: Shell) -> None:
+    lines = shell("--help").out.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(COMMANDS)
+
+
+# -- submit ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text("print('hello')\n")
+    return path
+
+
+@pytest.fixture
+def accepting(fake: FakeService) -> FakeService:
+    fake.answers["POST jobs"] = (201, samples.job())
+    fake.answers["POST jobs?dry_run=true"] = (200, samples.DRY_RUN)
+    fake.upload = None
+    original = fake.answer
+
+    def answer(method: str, path: str, body: bytes):  # type: ignore[no-untyped-def]
+        if "/snapshots/" in path:
+            fake.asked.append((f"{method} snapshots", body))
+            return (404 if method == "HEAD" else 201), {}
+        return original(method, path, body)
+
+    fake.answer = answer  # type: ignore[method-assign]
+    return fake
+
+
+def test_submit_prints_the_receipt_of_three_lines(shell: Shell, accepting: FakeService, script: Path) -> None:
+    said = shell("submit", "--gpus", "1", "train.py", "--lr", "0.1")
+    lines = said.out.splitlines()
+    assert (said.code, len(lines)) == (0, 3)
+    assert lines[0].startswith("Job 7 took train.py")
+    assert lines[1].startswith("Held back:")
+    assert lines[2] == "Output goes to /pool/jobs/7/out, the log to /pool/jobs/7/1/log."
+    (body,) = accepting.sent("POST jobs")
+    assert body["entry"] == {"script": "train.py", "args": ["--lr", "0.1"]}
+    assert body["resources"] == {"gpus": "1"}
+    assert accepting.sent("PUT snapshots")
+
+
+def test_a_dry_run_says_when_and_submits_nothing(shell: Shell, accepting: FakeService, script: Path) -> None:
+    said = shell("submit", "train.py", "--dry-run")
+    assert "Nothing was submitted." in said.out
+    assert "high" in said.out
+    assert accepting.sent("POST jobs") == []
+    assert shell("submit", "train.py", "--dry-run", "--json").json == samples.DRY_RUN
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (samples.ended(), 0),
+        (samples.ended("failed", exit_code=3), 3),
+        (samples.ended("timed_out", exit_code=None, signal=9), 1),
+        (samples.ended("cancelled", exit_code=None), 1),
+    ],
+)
+def test_submit_and_wait_end_with_the_jobs_exit_code(
+    shell: Shell, accepting: FakeService, script: Path, job: dict[str, object], code: int
+) -> None:
+    accepting.answers["GET jobs/7"] = (200, job)
+    assert shell("submit", "train.py", "--wait").code == code
+    assert shell("wait", "7").code == code
+    assert shell("wait", "7", "--json").json == {"jobs": [job]}
+
+
+def test_a_missing_script_is_one_sentence_and_nothing_is_sent(
+    shell: Shell, accepting: FakeService, script: Path
+) -> None:
+    said = shell("submit", "trian.py")
+    assert said.code == 1
+    assert said.err == f"There is no file {script.parent / 'trian.py'}.\n"
+    assert accepting.asked == []
+
+
+def test_a_notebook_takes_parameters_not_arguments(
+    shell: Shell, accepting: FakeService, script: Path
+) -> None:
+    said = shell("submit", "report.ipynb", "x")
+    assert said == (2, "", "'x': a notebook takes no arguments. Give it parameters with -p name=value.\n")
+
+
+# -- logs and results ------------------------------------------------------------------------------
+
+
+def serve_log(fake: FakeService, text: bytes) -> None:
+    """Let the service have a log, offsets and all."""
+
+    def answer(path: str) -> tuple[int, bytes, dict[str, str]]:
+        offset = int(path.partition("offset=")[2].split("&")[0] or 0)
+        start = max(0, len(text) + offset) if offset < 0 else offset
+        return 200, text[start:], {**LOG, "X-Gpupool-Offset": str(max(start, len(text)))}
+
+    original = fake.answer
+    fake.answer = lambda method, path, body: (  # type: ignore[method-assign]
+        answer(path) if "/logs" in path else original(method, path, body)
+    )
+
+
+def test_logs_print_the_whole_log_or_its_last_lines(shell: Shell, fake: FakeService) -> None:
+    serve_log(fake, "one\ntwo\nthrée\n".encode())
+    assert shell("logs", "7").out == "one\ntwo\nthrée\n"
+    assert shell("logs", "7", "--tail", "2").out == "two\nthrée\n"
+    assert shell("logs", "7", "--tail", "0").out == ""
+    assert shell("logs", "7", "--json").json == {"job": 7, "text": "one\ntwo\nthrée\n"}
+
+
+def test_logs_that_follow_end_with_the_job(shell: Shell, fake: FakeService) -> None:
+    fake.answers["GET jobs/7"] = (200, samples.ended())
+    serve_log(fake, b"one\ntwo\n")
+    assert shell("logs", "-f", "7").out == "one\ntwo\n"
+    lines = shell("logs", "-f", "7", "--json").out.splitlines()
+    assert "".join(json.loads(line)["text"] for line in lines) == "one\ntwo\n"
+
+
+def test_fetch_copies_files_and_overwrites_nothing(shell: Shell, fake: FakeService, tmp_path: Path) -> None:
+    names = ["result.json", "same.txt", "result.pkl"]
+    fake.answers["GET jobs/7"] = (200, samples.ended())
+    fake.answers["GET jobs/7/artifacts"] = (200, {"artifacts": [{"name": name, "size": 1} for name in names]})
+    fake.answers["GET jobs/7/artifacts/result.json"] = (200, b"new")
+    fake.answers["GET jobs/7/artifacts/same.txt"] = (200, b"same")
+    (tmp_path / "result.json").write_text("mine")
+    (tmp_path / "same.txt").write_text("same")
+    said = shell("fetch", "7", str(tmp_path), "--json")
+    assert said.json["files"] == [str(tmp_path / "result-7.json"), str(tmp_path / "same.txt")]
+    assert (tmp_path / "result.json").read_text() == "mine"
+    assert (tmp_path / "result-7.json").read_text() == "new"
+    assert not (tmp_path / "result.pkl").exists()
+
+
+# -- policy, settings ------------------------------------------------------------------------------
+
+
+def test_policy_commands_speak_of_the_policy_in_force(
+    shell: Shell, fake: FakeService, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("groups: {}\n")
+    change = {"applied": False, "diff": ["groups.a: new"], "over_quota": [], "inactive": ["x is not active"]}
+    past = [{"name": name, "since": "2026-11-30T10:00:00Z", "text": name} for name in ("two", "one")]
+    policy = {"text": "groups: {}\n", "source": "policy.yaml", "error": None, "inactive": [], "warnings": []}
+    fake.answers["GET whoami"] = (200, samples.WHOAMI)
+    fake.answers["POST policy"] = (200, {**change, "warnings": ["oversubscribed"]})
+    fake.answers["GET policy"] = (200, {**policy, "history": past})
+    assert shell("policy", "check", str(file)).out.splitlines()[1:] == ["x is not active", "oversubscribed"]
+    assert shell("policy", "diff", str(file)).out == "groups.a: new\n"
+    assert shell("policy", "show").out.endswith("groups: {}\n")
+    assert shell("policy", "apply", str(file)).out.startswith("In force now.\n")
+    assert "two" in shell("policy", "history").out
+    for words in (["check", str(file)], ["show"], ["diff", str(file)], ["apply", str(file)], ["history"]):
+        assert shell("policy", *words, "--json").json
+    shell("policy", "rollback")
+    shell("policy", "rollback", "two")
+    assert [body["text"] for body in fake.sent("POST policy")][-2:] == ["one", "two"]
+    assert shell("policy", "rollback", "three").err.startswith("The history has no policy three.")
+
+
+def test_a_policy_is_checked_without_a_service(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("groups:\n\tvision: {}\n")
+    said = shell("policy", "check", str(file))
+    assert said.code == 1
+    assert "policy.yaml:2" in said.err
+
+
+def test_what_is_always_sent_is_kept_in_ones_own_settings(shell: Shell) -> None:
+    assert shell("config", "always-send").out == "Always sent to jobs: nothing.\n"
+    assert shell("config", "always-send", "HF_TOKEN", "--json").json == {"always_send": ["HF_TOKEN"]}
+    assert shell("config", "always-send", "--not", "HF_TOKEN").out == "Always sent to jobs: nothing.\n"
+
+
+def test_the_doctor_names_what_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPOOL_SIMULATE", "1x2x8GiB")
+    said = shell("doctor", "--json")
+    found = {finding["subject"]: finding for finding in said.json["findings"]}
+    assert list(found) == [
+        "python",
+        "system",
+        "home",
+        "file system",
+        "survival",
+        "cards",
+        "policy",
+        "service",
+    ]
+    assert found["cards"]["verdict"] == "ok"
+    assert found["service"]["sentence"] == "not running; it starts by itself when it is needed."
+    monkeypatch.setenv("GPUPOOL_SIMULATE", "1x2x8")
+    said = shell("doctor")
+    assert said.code == 1
+    assert "problem  cards" in said.out
+
+
+def test_status_and_stop_start_no_service(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path / "home"))
+    assert shell("status", "--json").json["running"] is False
+    assert shell("stop", "--json").json == {"stopped": False}
+    assert not (tmp_path / "home").exists()
