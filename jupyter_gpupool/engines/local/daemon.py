@@ -38,7 +38,7 @@ class AnotherLauncherError(Exception):
 def main() -> None:
     """Become the launcher of the home given as the one argument."""
     home = Path(sys.argv[1]).resolve()
-    _detach()
+    detach()
     said = os.dup(1)
     try:
         run_directory = open_run_directory(home)
@@ -47,14 +47,11 @@ def main() -> None:
         subtree = Subtree.at(home)
         if not subtree.enter("launcher"):
             subtree = Subtree()
-        listener = _listen(run_directory)
         selector = selectors.DefaultSelector()
-        launcher = Launcher(home, boot_id(), subtree, selector)
-        launcher.recover()
+        launcher, peers = set_up(home, boot_id(), subtree, selector, run_directory)
     except (OSError, AnotherLauncherError) as error:
         _say(said, {"error": f"The launcher cannot start: {error}."})
         sys.exit(1)
-    peers = Peers(selector, listener, launcher.hello(), launcher.handle)
     _say(said, {})
     gc.collect()
     gc.freeze()
@@ -63,6 +60,16 @@ def main() -> None:
         os.unlink(SOCKET, dir_fd=run_directory)
     launcher.close()
     os._exit(0)  # the connections close with the process: who waits for that finds nothing left
+
+
+def set_up(
+    home: Path, boot: str, subtree: Subtree, selector: selectors.BaseSelector, run_directory: int
+) -> tuple[Launcher, Peers]:
+    """Listen, and take over what an earlier launcher left."""
+    listener = _listen(run_directory)
+    launcher = Launcher(home, boot, subtree, selector)
+    launcher.recover()
+    return launcher, Peers(selector, listener, launcher.hello(), launcher.handle)
 
 
 def serve(launcher: Launcher, peers: Peers, selector: selectors.BaseSelector) -> None:
@@ -85,7 +92,7 @@ def serve(launcher: Launcher, peers: Peers, selector: selectors.BaseSelector) ->
         launcher.reap()
 
 
-def _detach() -> None:
+def detach() -> None:
     """Fork twice: no parent waits for us, no terminal can be ours."""
     if os.fork():
         os._exit(0)

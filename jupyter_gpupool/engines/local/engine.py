@@ -31,6 +31,7 @@ from jupyter_gpupool.engines.local.peers import peer_uid
 from jupyter_gpupool.engines.local.protocol import (
     MAX_LINE,
     encode,
+    ended_from_json,
     open_run_directory,
     report_from_json,
     socket_path,
@@ -308,9 +309,7 @@ class _Link:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if message.get("event") == "ended":
-                    end = report_from_json({"type": "Ended", **message["ended"]})
-                    assert isinstance(end, Ended)
-                    self._on_end(end)
+                    self._on_end(ended_from_json(message["ended"]))
                 elif message.get("id") in self._waiting:
                     self._waiting[message["id"]].set_result(message)
         except (ConnectionError, ValueError) as error:

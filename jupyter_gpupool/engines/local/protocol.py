@@ -166,10 +166,18 @@ def report_to_json(report: Started | Ended) -> dict[str, Any]:
 
 
 def report_from_json(value: dict[str, Any]) -> Started | Ended:
-    """Undo `report_to_json`; fields of a newer version are left out."""
-    kind = Ended if value["type"] == "Ended" else Started
-    known = {field.name for field in fields(kind)}
-    return kind(**{name: item for name, item in value.items() if name in known})
+    """Undo `report_to_json`."""
+    return ended_from_json(value) if value["type"] == "Ended" else Started(**_known(Started, value))
+
+
+def ended_from_json(value: dict[str, Any]) -> Ended:
+    """Build an `Ended`; fields of a newer version are left out."""
+    return Ended(**_known(Ended, value))
+
+
+def _known(kind: type[Started] | type[Ended], value: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: item for name, item in value.items() if name in names}
 
 
 def _message(line: bytes) -> dict[str, Any]:

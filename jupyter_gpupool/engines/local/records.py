@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_gpupool.engines.base import Ended, StopCause, WorkSpec
 from jupyter_gpupool.engines.local.cgroups import Leaf
-from jupyter_gpupool.engines.local.protocol import ProtocolError, report_from_json, spec_from_json
+from jupyter_gpupool.engines.local.protocol import ProtocolError, ended_from_json, spec_from_json
+
+T = TypeVar("T")
 
 _OURS = os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -115,24 +117,15 @@ class Records:
 
     def spec(self) -> WorkSpec | None:
         """What was asked, or None."""
-        value = self._read("spec.json")
-        try:
-            return spec_from_json(value) if value else None
-        except ProtocolError:
-            return None
+        return self._read("spec.json", spec_from_json)
 
     def runner(self) -> RunnerRecord | None:
         """The runner that was made, or None."""
-        value = self._read("runner.json")
-        if value is None:
-            return None
-        leaf = Leaf.from_json(value["leaf"]) if value["leaf"] else None
-        return RunnerRecord(**{**value, "leaf": leaf})
+        return self._read("runner.json", _runner_record)
 
     def stop(self) -> StopRecord | None:
         """The request to end, or None."""
-        value = self._read("stop")
-        return StopRecord(**value) if value else None
+        return self._read("stop", lambda value: StopRecord(**value))
 
     def began(self) -> bool:
         """Whether the runner was let go: from then on the user's program may have run."""
@@ -143,23 +136,16 @@ class Records:
 
     def end(self) -> ExitRecord | Ended | None:
         """How the attempt ended: `Ended` once a launcher has settled it, None while nobody has said."""
-        value = self._read("exit.json")
-        if value is None:
-            return None
-        if "key" in value:
-            settled = report_from_json({"type": "Ended", **value})
-            assert isinstance(settled, Ended)
-            return settled
-        return ExitRecord(**value)
+        return self._read("exit.json", _end_record)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, build: Callable[[dict[str, Any]], T]) -> T | None:
+        """What `build` makes of the file; None for one that is not there, or that is not ours."""
         try:
             descriptor = os.open(self.folder / name, os.O_RDONLY | _OURS)
             with os.fdopen(descriptor, "rb") as file:
-                value = json.load(file)
-        except (OSError, ValueError):
+                return build(json.load(file))
+        except (OSError, ValueError, TypeError, KeyError, ProtocolError):
             return None
-        return value if isinstance(value, dict) else None
 
     def _replace(self, name: str, value: dict[str, Any], *, sync: bool = False) -> None:
         beside = self.folder / f".{name}.new"
@@ -207,6 +193,14 @@ class Index:
 
     def _link(self, spec: WorkSpec) -> Path:
         return self._directory / f"{spec.job}.{spec.attempt}"
+
+
+def _runner_record(value: dict[str, Any]) -> RunnerRecord:
+    return RunnerRecord(**{**value, "leaf": Leaf.from_json(value["leaf"]) if value["leaf"] else None})
+
+
+def _end_record(value: dict[str, Any]) -> ExitRecord | Ended:
+    return ended_from_json(value) if "key" in value else ExitRecord(**value)
 
 
 def _sync_directory(folder: Path) -> None:
