@@ -25,6 +25,7 @@ from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.events import Bus
+from jupyter_gpupool.service.housekeeping import Housekeeping
 from jupyter_gpupool.service.identity import Identify, identify
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.policy_store import PolicyStore
@@ -153,6 +154,9 @@ async def open_service(
     sessions.adopt()
     controller.open()
     stack.push_async_callback(controller.close)
+    housekeeping = Housekeeping(config, controller, snapshots, bus, news)
+    housekeeping.open()
+    stack.push_async_callback(housekeeping.close)
     return Service(
         config=config,
         pool=pool,

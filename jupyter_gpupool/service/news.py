@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jupyter_gpupool.ledger.records import Job, SessionRecord
 from jupyter_gpupool.service.events import Bus
+from jupyter_gpupool.service.progress import ProgressReply
 
 
 class News:
@@ -33,7 +34,7 @@ class News:
         """A session has another state."""
         self._bus.publish("lease", {"lease": session.id, "state": session.state.value, "user": session.owner})
 
-    def progress(self, job: Job, progress: dict[str, object]) -> None:
+    def progress(self, job: Job, progress: ProgressReply) -> None:
         """A job reported how far it is; that is for its owner."""
         self._bus.publish("progress", {"job": job.id, "progress": progress}, owner=job.owner)
 

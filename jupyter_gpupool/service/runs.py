@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
 from jupyter_gpupool.ledger import LedgerUnavailable
@@ -131,10 +132,11 @@ class Runs:
         if job is not None:
             lease = self._ledger.leases[job.lease] if job.lease is not None else None
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
-            outcome = outcome_of(ended, format_duration(job.limit_s))
+            outcome = self._outcome(job, ended)
             if outcome.state is None:
-                reason = self._why_stopped.pop(ended.key, outcome.sentence)
-                self._ledger.requeue_job(job.id, job.attempt, reason, self._controller.now, free=free)
+                self._ledger.requeue_job(
+                    job.id, job.attempt, outcome.sentence, self._controller.now, free=free
+                )
             else:
                 self._end(
                     job,
@@ -144,10 +146,19 @@ class Runs:
                     self._diagnosis(job, ended, outcome),
                     free=free,
                 )
+            self._why_stopped.pop(ended.key, None)
             self._after(job.id)
         if ended.tree_gone:
             self._releases.tree_gone(ended.key)
             self._spawn(self._forget(ended.key))
+
+    def _outcome(self, job: Job, ended: Ended) -> Outcome:
+        """Return what the end means; work that was asked to end says who asked."""
+        found = outcome_of(ended, format_duration(job.limit_s))
+        if ended.cause not in ("cancel", "stop") or found.state is JobState.COMPLETED:
+            return found
+        asked = job.reason if job.state is JobState.STOPPING else ""
+        return replace(found, sentence=self._why_stopped.get(ended.key) or asked or found.sentence)
 
     def _attempt(self, key: str) -> Job | None:
         """Return the job whose present attempt this is, if it is still under way."""

@@ -1,0 +1,97 @@
+"""What must be looked at now and then.
+
+Owns: telling listeners of jobs' progress, and dropping what retention no longer keeps: records, job folders,
+snapshots. Never: anything of a job that has not ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from jupyter_gpupool.ledger import LedgerUnavailable
+from jupyter_gpupool.ledger.store import Ledger
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.events import Bus
+from jupyter_gpupool.service.news import News
+from jupyter_gpupool.service.progress import ProgressReply, progress_of
+from jupyter_gpupool.service.snapshots import SnapshotStore
+
+log = logging.getLogger("gpupool")
+
+PROGRESS_S = 1.0
+TIDY_S = 3600.0
+UNUSED_SNAPSHOT_S = 86400
+
+
+class Housekeeping:
+    """The chores of one service."""
+
+    def __init__(
+        self, config: ServiceConfig, controller: Controller, snapshots: SnapshotStore, bus: Bus, news: News
+    ):
+        self._config = config
+        self._controller = controller
+        self._ledger: Ledger = controller.ledger
+        self._snapshots = snapshots
+        self._bus = bus
+        self._news = news
+        self._told: dict[int, ProgressReply] = {}
+        self._tasks: list[asyncio.Task[NoReturn]] = []
+
+    def open(self) -> None:
+        """Begin."""
+        self._tasks = [
+            asyncio.create_task(_every(PROGRESS_S, self.tell_progress)),
+            asyncio.create_task(_every(TIDY_S, self.tidy)),
+        ]
+
+    async def close(self) -> None:
+        """Stop."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def tell_progress(self) -> None:
+        """Publish what running jobs have reported since the last look, if anybody listens."""
+        if not self._bus.listeners:
+            return
+        leases = [self._ledger.leases[lease.id] for lease in self._ledger.held() if lease.kind == "job"]
+        running = [self._ledger.jobs[lease.work] for lease in leases if lease.work in self._ledger.jobs]
+        self._told = {job.id: self._told[job.id] for job in running if job.id in self._told}
+        for job in running:
+            found = progress_of(self._config.jobs, job)
+            if found is not None and self._told.get(job.id) != found:
+                self._told[job.id] = found
+                self._news.progress(job, found)
+
+    async def tidy(self) -> None:
+        """Drop what retention no longer keeps."""
+        now = self._controller.now
+        try:
+            gone = self._ledger.prune(now, self._controller.policy.storage.retention)
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+            return
+        used = [(job.owner, job.snapshot) for job in self._ledger.jobs.values() if job.snapshot]
+        await asyncio.get_running_loop().run_in_executor(None, self._delete, gone, used, now)
+
+    def _delete(self, jobs: list[int], used: list[tuple[str, str]], now: int) -> None:
+        for job in jobs:
+            shutil.rmtree(self._config.jobs / str(job), ignore_errors=True)
+        dropped = self._snapshots.drop_unused(used, now - UNUSED_SNAPSHOT_S)
+        if jobs or dropped:
+            log.info("Dropped %d old jobs and %d unused snapshots", len(jobs), dropped)
+
+
+async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> NoReturn:
+    while True:
+        try:
+            await chore()
+        except Exception:
+            log.exception("A chore failed; it is tried again")
+        await asyncio.sleep(seconds)
