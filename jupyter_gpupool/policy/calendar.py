@@ -31,7 +31,7 @@ def windows(calendar: Calendar, zone: ZoneInfo, start: int, until: int) -> tuple
     """
     if until <= start:
         return ()
-    first = datetime.fromtimestamp(start, zone).date() - timedelta(days=2)
+    first = datetime.fromtimestamp(start, zone).date() - timedelta(days=1)
     last = datetime.fromtimestamp(until, zone).date()
     days = (first + timedelta(days=n) for n in range((last - first).days + 1))
     cut = ((max(t0, start), min(t1, until)) for day in days for t0, t1 in _of_day(calendar, zone, day))

@@ -157,13 +157,13 @@ def _overlaps(policy: Policy) -> Iterator[Finding]:
 
 
 def _cycles(policy: Policy) -> Iterator[Finding]:
+    parents = {name: group.parent for name, group in policy.groups.items() if name != ROOT}
     reported: set[str] = set()
-    for name in policy.groups:
+    for name, parent in parents.items():
         chain = [name]
-        parent = policy.groups[name].parent
-        while parent in policy.groups and parent not in chain:
+        while parent in parents and parent not in chain:
             chain.append(parent)
-            parent = policy.groups[parent].parent
+            parent = parents[parent]
         if parent == name and name not in reported:
             reported.update(chain)
             yield Finding(

@@ -31,8 +31,7 @@ def days_off(region: str, year: int) -> DaysOff:
     from holidays import country_holidays
 
     country, _, subdivision = region.partition("-")
-    # A working day late in one year may make up for a holiday early in the next.
-    found = country_holidays(country, subdiv=subdivision or None, years=(year, year + 1))
+    found = country_holidays(country, subdiv=subdivision or None, years=year)
     working: frozenset[date] = getattr(found, "weekend_workdays", frozenset())
     return DaysOff(
         off=frozenset(day for day in found if day.year == year),

@@ -50,8 +50,6 @@ def _parsed(parse: Callable[..., object], **bounds: int) -> BeforeValidator:
     """Return a validator that parses text and names the key in its errors."""
 
     def validate(value: Any, info: ValidationInfo) -> object:
-        if value is None:
-            raise UnitError(f"{info.field_name} is empty.", "Write its value, or remove the key.")
         return parse(value, what=info.field_name, **bounds)
 
     return BeforeValidator(validate)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpupool.policy.advice import warnings
+from jupyter_gpupool.policy.model import Policy
+
+Load = Callable[[str], Policy]
+
+LENDING = """\
+calendars: {night: {weekly: [Mon-Sun 20:00-08:00]}}
+partitions:
+  a: {gpus: ["node1:*"], for: [session], lend: {to: b, during: night}}
+  b: {gpus: ["node2:*"], for: [job]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "groups: {a: {limit: {gpus: 1}}}",
+            "groups.a.limit: not active in this version; a group's limit is its quota.",
+        ),
+        ("groups: {a: {lend: {gpus: 1}}}", "groups.a.lend: not active in this version; groups lend nothing."),
+        (
+            "groups: {a: {budget: {gpu_hours: 1}}}",
+            "groups.a.budget: not active in this version; use is recorded, but no budget stops it.",
+        ),
+        (
+            "groups: {a: {managers: [ada]}}",
+            "groups.a.managers: not active in this version; managers have no more rights than members.",
+        ),
+        (LENDING, "partitions.a.lend: not active in this version; its cards are not lent."),
+        (
+            "priorities: {urgent: {value: 1, preempts: true}}",
+            "priorities.urgent.preempts: not active in this version; no job is stopped for another.",
+        ),
+        (
+            "jobs: {borrow_max_time: 4h}",
+            "jobs.borrow_max_time: not active in this version; groups borrow nothing.",
+        ),
+        (
+            "sessions: {idle_action: stop}",
+            "sessions.idle_action: not active in this version; idle sessions are left alone.",
+        ),
+        (
+            "run_as: user",
+            "run_as: not active in this version; jobs run as the account that runs the service.",
+        ),
+        (
+            "enforce: stop",
+            "enforce: not active in this version; use of a card without a lease is only observed.",
+        ),
+        (
+            'notify: {webhook: "https://h/x"}',
+            "notify.webhook: not active in this version; no messages are sent.",
+        ),
+        (
+            'partitions: {a: {gpus: ["*:*"], for: [job], slices: [{gpus: 1}]}}',
+            "partitions.a.slices: not active for jobs; a job names its size.",
+        ),
+    ],
+)
+def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence: str) -> None:
+    assert policy(text + "\n").inactive() == [sentence]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "run_as: service\nenforce: observe\nvisibility: names\n",
+        "priorities: {low: {value: 1, preempts: false}}\n",
+        "jobs: {default_time: 1h, grace: 1m}\n",
+    ],
+)
+def test_keys_that_hold_are_not_told(policy: Load, text: str) -> None:
+    assert policy(text).inactive() == []
+
+
+def test_many_keys_of_one_kind_are_one_sentence(policy: Load) -> None:
+    groups = ", ".join(f"g{n}: {{limit: {{gpus: 1}}}}" for n in range(5))
+    (sentence,) = policy(f"groups: {{{groups}}}\n").inactive()
+    assert sentence.startswith("groups.g0.limit, groups.g1.limit, groups.g2.limit and 2 more: not active")
+
+
+POOL = {"gpu_milli": 8000, "cpus_milli": 48_000, "memory_mib": 480 * 1024}
+
+
+def test_more_owed_than_there_is(policy: Load) -> None:
+    groups = "groups: {a: {quota: {gpus: 6}}, b: {parent: a, quota: {gpus: 2.5}}}\ndefault_group: a\n"
+    (sentence,) = warnings(policy(groups), POOL)
+    assert sentence == (
+        "oversubscribed: the groups are owed 8.5 GPUs, the pool has 8 GPUs; "
+        "work inside quota may have to wait. Lower a quota."
+    )
+
+
+def test_all_owed_is_not_too_much_and_cpus_may_be_overcommitted(policy: Load) -> None:
+    groups = "groups: {a: {quota: {gpus: 8, cpus: 100, memory: 480GiB}}}\ndefault_group: a\n"
+    assert warnings(policy(groups), POOL) == []
+
+
+def test_a_type_that_the_pool_does_not_have(policy: Load) -> None:
+    groups = "groups: {a: {quota: {gpus.h200: 1}}}\ndefault_group: a\n"
+    (sentence,) = warnings(policy(groups), POOL)
+    assert sentence.startswith("oversubscribed: the groups are owed 1 h200 GPU, the pool has 0 h200 GPUs;")
+
+
+def test_nobody_s_group(policy: Load) -> None:
+    assert warnings(policy(""), POOL) == ["default_group is null: a user of no group gets CPUs only."]
+
+
+def test_cards_without_partition_and_patterns_without_cards(policy: Load, card: type) -> None:
+    read = policy('partitions: {a: {gpus: ["node1:0", "nodel:*"], for: [job]}}\ndefault_group: team\n')
+    assert warnings(read, POOL, [card("node1", i) for i in range(6)]) == [
+        'partitions.a.gpus: "nodel:*" names no card of the pool.',
+        "no partition names node1:1, node1:2, node1:3 and 2 more: nothing runs there.",
+    ]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from jupyter_gpupool.policy.load import load_policy
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.policy.show import as_text, diff
+
+Load = Callable[[str], Policy]
+DEMO = (Path(__file__).parents[2] / "hub_config" / "demo" / "policy.yaml").read_text()
+
+
+def test_the_demo_shown_loads_to_the_same_policy() -> None:
+    policy = load_policy(DEMO)
+    assert load_policy(as_text(policy)) == policy
+
+
+def test_what_is_shown_has_the_defaults_in_their_units(policy: Load) -> None:
+    shown = yaml.safe_load(as_text(policy("groups: {a: {quota: {gpus: 1.5, gpus.h200: 1}}}\n")))
+    assert shown["jobs"]["default_time"] == "8h"
+    assert shown["storage"] == {"retention": "30d", "min_free": "10GiB"}
+    assert shown["groups"] == {"a": {"parent": "pool", "quota": {"gpus": 1.5, "gpus.h200": 1}, "weight": 1}}
+    assert "users" not in shown
+
+
+def test_addresses_are_shown_without_secrets(policy: Load) -> None:
+    text = (
+        'notify: {smtp: "smtp://me:s3cret@mail.example:25", webhook: "https://chat.example/hooks/s3cret"}\n'
+    )
+    shown = as_text(policy(text))
+    assert "s3cret" not in shown
+    assert "https://chat.example" in shown
+    assert "smtp://mail.example:25" in shown
+    other = policy(text.replace("hooks/s3cret", "hooks/other"))
+    assert diff(policy(text), other) == ["notify.webhook: https://chat.example → https://chat.example"]
+    assert diff(policy(""), other)[1] == "notify.webhook: absent → https://chat.example"
+
+
+def test_equal_policies_do_not_differ() -> None:
+    assert diff(load_policy(DEMO), load_policy("# note\n" + DEMO)) == []
+
+
+def test_each_key_that_differs_is_one_line() -> None:
+    new = (
+        DEMO.replace("gpus: 6, cpus", "gpus: 8, cpus", 1)
+        .replace("settle: 1h", "settle: 90m")
+        .replace("enforce: warn\n", "")
+        .replace("by_day: true", "by_day: no")
+        .replace("{share: 1/4}, ", "")
+        .replace("  urgent: {value: 1000, charge: 4, groups: [vision], preempts: true}\n", "")
+    )
+    lines = diff(load_policy(DEMO), load_policy(new))
+    eighth = "{share: 1/8, cpus: 4, memory: 16GiB}"
+    whole = "{gpus: 1}, {gpus: 0}"
+    assert lines[:3] == [
+        f"partitions.development.slices: [{eighth}, {{share: 1/4}}, {whole}] → [{eighth}, {whole}]",
+        "partitions.development.lend.by_day: true → false",
+        "partitions.development.lend.settle: 1h → 1h30m",
+    ]
+    assert "groups.vision.quota.gpus: 6 → 8" in lines
+    assert "priorities.urgent.groups: [vision] → absent" in lines
+    assert not any(line.startswith("enforce") for line in lines)  # its default says the same
+
+
+def test_the_order_of_groups_says_something(policy: Load) -> None:
+    one, other = policy("groups: {a: {}, b: {}}\n"), policy("groups: {b: {}, c: {}, a: {}}\n")
+    assert diff(one, other)[-1] == "groups: now in the order b, a"
