@@ -52,7 +52,7 @@ partitions:
         ),
         (
             "enforce: stop",
-            "enforce: not active in this version; use of a card without a lease is only observed.",
+            "enforce: not active for memory; use above a slice is only observed.",
         ),
         (
             'notify: {webhook: "https://h/x"}',
@@ -72,7 +72,7 @@ def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence:
     "text",
     [
         "",
-        "run_as: service\nenforce: observe\nvisibility: names\n",
+        "run_as: service\nenforce: observe\nvisibility: groups\n",
         "priorities: {low: {value: 1, preempts: false}}\n",
         "jobs: {default_time: 1h, grace: 1m}\n",
     ],
