@@ -230,12 +230,15 @@ def receipt_lines(reply: Mapping[str, Any], taken: str, held_back: Iterable[str]
     taken, held_back
         See `Prepared`.
     """
-    names = ", ".join(held_back)
-    because = "look like credentials; --env NAME sends one" if "," in names else "looks like a credential"
+    names = list(held_back)
+    if len(names) == 1:
+        because = f" (looks like a credential; --env {names[0]} sends it)"
+    else:
+        because = " (look like credentials; --env NAME sends one)" if names else ""
     simulated = " (simulated cards)" if reply.get("simulated") else ""
     return [
         f"Job {reply['id']}{simulated} took {taken}.",
-        f"Held back: {names} ({because})." if names else "Held back: nothing.",
+        f"Held back: {', '.join(names) or 'nothing'}{because}.",
         f"Output goes to {reply['out']}, the log to {reply['log']}.",
         *(f"Note: {warning}" for warning in reply.get("warnings") or ()),
     ]
@@ -313,7 +316,7 @@ def _files_text(what: str, packed: Snapshot | None, options: Options) -> str:
     else:
         modules = count - (1 if what in packed.own_files else 0)
         along = f" and {modules} local module{'s' if modules != 1 else ''}" if modules else ""
-    return f"{what}{along} ({snapshot.size_text(len(packed.data))})"
+    return f"{what}{along} ({snapshot.size_text(packed.size)})"
 
 
 def _python_text(python: Interpreter) -> str:

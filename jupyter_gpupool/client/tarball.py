@@ -24,11 +24,15 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a job runs: the same files give the same bytes and the same name on every machine."""
+    """What a job runs: the same files give the same bytes and the same name on every machine.
+
+    `size` counts the bytes of the files, without the tar around them.
+    """
 
     sha256: str
     data: bytes
     files: tuple[str, ...]
+    size: int
 
     @property
     def own_files(self) -> tuple[str, ...]:
@@ -46,4 +50,5 @@ def pack(files: Mapping[str, Content]) -> Snapshot:
             member.mode = 0o755 if files[name].executable else 0o644
             tar.addfile(member, io.BytesIO(files[name].data))
     data = buffer.getvalue()
-    return Snapshot(hashlib.sha256(data).hexdigest(), data, tuple(sorted(files)))
+    size = sum(len(content.data) for content in files.values())
+    return Snapshot(hashlib.sha256(data).hexdigest(), data, tuple(sorted(files)), size)
