@@ -77,7 +77,6 @@ class Endpoint(RequestHandler):
         """Find out who asks, and whether they may, before anything else is read."""
         self.set_header("X-Content-Type-Options", "nosniff")
         try:
-            self.service.asked = True
             self.who = self.service.identify(peer_of(self.request.connection.stream.socket))  # type: ignore[union-attr]
             if not self.routes:
                 raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")

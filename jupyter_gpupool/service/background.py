@@ -29,18 +29,14 @@ class Caller:
         os.close(self._pipe)
 
 
-def detach(log: Path) -> Caller | None:
+def detach(log: Path) -> Caller | int:
     """Go on in a new process, outside the caller's session and terminal.
 
     Returns
     -------
-    Caller or None
-        In the new process, whom to tell. In the calling process, None: the service answers.
-
-    Raises
-    ------
-    ChildProcessError
-        In the calling process: the service ended before it answered; it has said why on standard error.
+    Caller or int
+        In the new process, whom to tell. In the calling process, an exit code: 0 once the service answers;
+        1 when it ended before, having said why on standard error.
     """
     heard, said = os.pipe()
     child = os.fork()
@@ -49,9 +45,7 @@ def detach(log: Path) -> Caller | None:
         os.waitpid(child, 0)
         answer = os.read(heard, len(READY))
         os.close(heard)
-        if answer != READY:
-            raise ChildProcessError("The service did not start.")
-        return None
+        return 0 if answer == READY else 1
     os.close(heard)
     os.setsid()
     if os.fork():

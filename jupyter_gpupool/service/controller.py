@@ -166,7 +166,9 @@ class Controller:
         if not everything:
             snapshot = self._only_new(snapshot)
         if snapshot.waiting:
-            self._begin(fill(snapshot, now).starts, now)
+            found = fill(snapshot, now)
+            self._begin(found.starts, now)
+            self._promise(found, now)
         ended = loop.time()
         self._fill_after = ended + REST * (ended - began)
 
@@ -274,24 +276,29 @@ class Controller:
         self._news.plan()
         if not self.policies.usable:
             return
-        try:
-            await self._remember(found, now)
-        except LedgerUnavailable as error:
-            self._wait_for_disk(error)
+        self._promise(found, now)
+        await self._count_ages(found, now)
         if any(
             start.work in current for start in found.starts
         ):  # as of a moment ago: look again before starting
             self._fill_at(0.0, everything=True)
 
-    async def _remember(self, found: Plan, now: int) -> None:
-        """Write the promises, and count the ages, a few at a time between requests."""
-        waiting = {work.id for work in self.ledger.waiting()}
-        promises = [promise for promise in found.promises if promise.work in waiting]
-        self.ledger.set_promises(promises, [move for move in found.moves if move.work in waiting], now)
+    def _promise(self, found: Plan, now: int) -> None:
+        """Keep the promises of a pass, which its starts rely on."""
+        try:
+            self.ledger.set_promises(found.promises, found.moves, now)
+        except LedgerUnavailable as error:
+            self._wait_for_disk(error)
+
+    async def _count_ages(self, found: Plan, now: int) -> None:
+        """Let ages grow or rest as the reasons say, a few at a time between requests."""
         reasons = [(work, verdict.reason) for work, verdict in found.verdicts.items()]
-        for start in range(0, len(reasons), AGES_AT_ONCE):
-            self.ledger.accrue_age(dict(reasons[start : start + AGES_AT_ONCE]), now)
-            await asyncio.sleep(0)
+        try:
+            for start in range(0, len(reasons), AGES_AT_ONCE):
+                self.ledger.accrue_age(dict(reasons[start : start + AGES_AT_ONCE]), now)
+                await asyncio.sleep(0)
+        except LedgerUnavailable as error:
+            self._wait_for_disk(error)
 
     # -- time passes -----------------------------------------------------------------------------
 

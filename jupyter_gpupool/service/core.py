@@ -58,7 +58,6 @@ class Service:
     identify: Identify
     stopping: asyncio.Event
     keep_jobs: bool = True
-    asked: bool = False
     document: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -76,10 +75,10 @@ class Service:
         self.keep_jobs = keep_jobs
         self.stopping.set()
 
-    def in_use(self) -> bool:
-        """Whether anything is live, somebody listens, or there was a request since this was last asked."""
-        asked, self.asked = self.asked, False
-        return asked or bool(self.ledger.waiting() or self.ledger.held() or self.bus.listeners)
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no lease is held."""
+        return not (self.ledger.waiting() or self.ledger.held())
 
     async def end_all(self) -> None:
         """End everything that waits or runs, and the launcher with it; leave no process."""

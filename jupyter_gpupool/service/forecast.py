@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
-from jupyter_gpupool.scheduler.model import Plan, Snapshot, Verdict
+from jupyter_gpupool.scheduler.model import Plan, Snapshot, Verdict, Work
 from jupyter_gpupool.scheduler.reasons import Explanation, explain
 
 
@@ -17,12 +18,14 @@ class Forecast:
 
     def __init__(self) -> None:
         self._verdicts: dict[int, Verdict] = {}
+        self._works: dict[int, Work] = {}
         self._snapshot: Snapshot | None = None
         self._planned = asyncio.Event()
 
     def take(self, plan: Plan, snapshot: Snapshot) -> None:
         """Keep a new plan's verdicts; `snapshot` is what it was made of."""
         self._verdicts = dict(plan.verdicts)
+        self._works = {work.id: work for work in snapshot.waiting}
         self._snapshot = snapshot
         self._planned.set()
         self._planned = asyncio.Event()
@@ -39,7 +42,7 @@ class Forecast:
     def explain(self, verdict: Verdict) -> Explanation:
         """Return the verdict in sentences."""
         assert self._snapshot is not None, "a verdict comes with its snapshot"
-        return explain(verdict, self._snapshot)
+        return explain(verdict, replace(self._snapshot, waiting=(self._works[verdict.work],)))
 
     async def wait(self, work: int, timeout: float) -> Verdict | None:
         """Return the verdict, waiting up to `timeout` seconds for the next plan to give one."""

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -52,23 +53,27 @@ def serve(
     ----------
     background
         Leave the caller's terminal, session and control group; the call then returns as soon as the
-        service answers, and the service goes on in a process of its own.
+        service answers, and the service goes on in a process of its own, in which the call never returns.
     on_ready
         Called when the service answers; not in the background.
     """
     os.umask(0o077)
+    if not background:
+        return _serve_here(config, on_ready)
+    caller = detach(config.log_file)
+    if isinstance(caller, int):
+        return caller
+    sys.exit(_serve_here(config, caller.tell_ready, in_terminal=False))
+
+
+def _serve_here(
+    config: ServiceConfig, on_ready: Callable[[], None] | None, *, in_terminal: bool = True
+) -> int:
     try:
         config.home.make()
-        if background:
-            caller = detach(config.log_file)
-            if caller is None:
-                return 0
-            on_ready = caller.tell_ready
         leave_own_cgroup(config.home.path)
-        _log_to(config, also_here=not background)
+        _log_to(config, in_terminal=in_terminal)
         asyncio.run(run(config, on_ready=on_ready))
-    except ChildProcessError:
-        return 1
     except REFUSALS as error:
         print(f"jupyter gpupool serve: {error}", file=sys.stderr, flush=True)
         return 1
@@ -81,17 +86,15 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
     Parameters
     ----------
     parts
-        See `open_service`.
+        Other parts than the usual ones; see `open_service`.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with AsyncExitStack() as stack:
         service = await open_service(stack, config, **parts)
         _listen(stack, service)
         _describe(stack, service)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.stop)
-            stack.callback(loop.remove_signal_handler, number)
+        if threading.current_thread() is threading.main_thread():
+            _obey_signals(stack, service)
         if config.self_started:
             idle = asyncio.create_task(_end_when_idle(service))
             stack.callback(idle.cancel)
@@ -114,6 +117,13 @@ def _listen(stack: AsyncExitStack, service: Service) -> None:
     stack.callback(server.stop)
 
 
+def _obey_signals(stack: AsyncExitStack, service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+        stack.callback(loop.remove_signal_handler, number)
+
+
 def _describe(stack: AsyncExitStack, service: Service) -> None:
     """Say who serves this home, for clients that must decide whether to start or replace a service."""
     record = {
@@ -131,22 +141,22 @@ def _describe(stack: AsyncExitStack, service: Service) -> None:
 
 
 async def _end_when_idle(service: Service) -> None:
-    """End the service when nothing has been live, and nobody has asked for anything, for a while."""
+    """End the service when nothing has been live for a while."""
     loop = asyncio.get_running_loop()
     patience = service.config.idle_exit_s
     last_use = loop.time()
     while loop.time() - last_use < patience:
         await asyncio.sleep(min(IDLE_CHECK_S, patience / 4))
-        if service.in_use():
+        if not service.idle:
             last_use = loop.time()
     log.info("Nothing has been live for %g s", patience)
     service.stop(keep_jobs=False)
 
 
-def _log_to(config: ServiceConfig, *, also_here: bool) -> None:
+def _log_to(config: ServiceConfig, *, in_terminal: bool) -> None:
     """Write the log to its file, and in the foreground to the terminal too."""
     handlers: list[logging.Handler] = [logging.FileHandler(config.log_file)]
-    if also_here:
+    if in_terminal:
         handlers.append(logging.StreamHandler())
     logging.basicConfig(
         level=logging.INFO, handlers=handlers, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

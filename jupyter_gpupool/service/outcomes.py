@@ -110,7 +110,7 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
     """
     lines = traceback_tail(log_tail)
     last = lines[-1] if lines else ""
-    if ended.oom or "MemoryError" in last:
+    if ended.oom or _HOST_OOM.search(last):
         peak = f" (peak {ended.peak_mib} MiB)" if ended.peak_mib is not None else ""
         return Diagnosis(
             "host_out_of_memory",
@@ -164,6 +164,7 @@ _GPU_OOM = re.compile(
     r"CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED"
     r"|cudaErrorMemoryAllocation|OutOfMemoryError: Out of memory allocating"
 )
+_HOST_OOM = re.compile(r"(?<!OutOf)MemoryError\b")
 _TRIED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([0-9.]+ ?[KMG]iB)")
 _MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 _XID = re.compile(r"Xid(?: \([^)]*\))?: ?\d+")

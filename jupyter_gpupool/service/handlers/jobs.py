@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
@@ -15,13 +17,14 @@ from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid, nearest
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
-from jupyter_gpupool.service.replies import DryRunReply, JobReply, JobsReply, QueueReply
+from jupyter_gpupool.service.replies import AlternativeReply, DryRunReply, JobReply, JobsReply, QueueReply
 from jupyter_gpupool.service.submission import Rules, new_job, work_of
 from jupyter_gpupool.service.wire import JobRequest
 
 PLAN_PATIENCE_S = 0.1
 """How long a look at a job waits for the plan that comes next."""
-MOST_ALTERNATIVES = 12
+ALTERNATIVES_S = 2.0
+"""How long a dry run tries other priorities and windows."""
 
 
 async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
@@ -42,7 +45,6 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
     admit(service, new)
     if call.query["dry_run"]:
         return 200, await _forecast(service, new, rules)
-    _within_queue_limit(service, new, rules)
     job = service.ledger.add_job(new, service.now)
     service.controller.submitted(job.id)
     service.news.job(job)
@@ -69,7 +71,7 @@ def rules_of(service: Service, who: Identity) -> Rules:
 
 
 def admit(service: Service, new: NewJob | NewSession) -> None:
-    """Refuse what could never run.
+    """Refuse what could never run, or what would be too much in the queue.
 
     Raises
     ------
@@ -77,29 +79,8 @@ def admit(service: Service, new: NewJob | NewSession) -> None:
         With the numbers.
     """
     now = service.now
-    empty = replace(service.controller.snapshot(now), waiting=(), leases=(), promises=())
-    if found := refusal(work_of(new, now), empty):
+    if found := refusal(work_of(new, now), service.controller.snapshot(now)):
         raise ApiError(422, found.code, found.message, found.used, found.limit, found.unit, hint=found.hint)
-
-
-def _within_queue_limit(service: Service, new: NewJob, rules: Rules) -> None:
-    limit = rules.limits(new.group).queued_jobs
-    if limit is None:
-        return
-    waiting = service.ledger.waiting()
-    used = sum(
-        1 for work in waiting if work.user == new.owner and work.group == new.group and work.kind == "job"
-    )
-    if used >= limit:
-        raise ApiError(
-            422,
-            "exceeds_limit",
-            f"You have {used} jobs queued in {new.group}, and may have {limit}.",
-            used=used,
-            limit=limit,
-            unit="jobs",
-            hint="Wait until one has started, or cancel one.",
-        )
 
 
 async def _forecast(service: Service, new: NewJob, rules: Rules) -> DryRunReply:
@@ -121,19 +102,12 @@ def _dry_run(service: Service, snapshot: Snapshot, now: int, work: Work, rules: 
         "placement": service.views.placement(found.placement, mode) if found.placement else None,
         "reason": found.verdict.reason.value if found.verdict else None,
         "message": message,
-        "alternatives": [
-            {
-                "priority": other.priority,
-                "window": other.window,
-                "expected_start": iso(dry_run(snapshot, now, other).start),
-            }
-            for other in _alternatives(work, rules)
-        ],
+        "alternatives": list(_alternatives(snapshot, now, work, rules)),
     }
 
 
-def _alternatives(work: Work, rules: Rules) -> list[Work]:
-    """Return the same work with each priority its group may take, and in each window."""
+def _alternatives(snapshot: Snapshot, now: int, work: Work, rules: Rules) -> Iterator[AlternativeReply]:
+    """Forecast the same work with each other priority its group may take, and in each other window."""
     allowed = [
         name
         for name, priority in rules.policy.priorities.items()
@@ -141,7 +115,12 @@ def _alternatives(work: Work, rules: Rules) -> list[Work]:
     ]
     others = [replace(work, priority=name) for name in allowed if name != work.priority]
     others += [replace(work, window=name) for name in (None, *rules.policy.calendars) if name != work.window]
-    return others[:MOST_ALTERNATIVES]
+    give_up = time.monotonic() + ALTERNATIVES_S
+    for other in others:
+        start = dry_run(snapshot, now, other).start
+        yield {"priority": other.priority, "window": other.window, "expected_start": iso(start)}
+        if time.monotonic() > give_up:
+            return
 
 
 async def list_jobs(call: Call[None]) -> JobsReply:

@@ -1,0 +1,223 @@
+"""A real service, in a thread or in a process of its own, and a client that says what it sent and got."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.main import run
+
+ENDED = ("completed", "failed", "cancelled", "timed_out")
+BASIC = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.body["error"]
+
+
+class Caller:
+    """What a test says to a service."""
+
+    def __init__(self, home: Home):
+        self.home = home
+        self._connection = Connection(home.url(), pauses=())
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        reply = self._connection.request(method, path, data, names)
+        is_json = reply.headers.get("content-type") == "application/json" and reply.body
+        return Answer(reply.status, json.loads(reply.body) if is_json else reply.body, dict(reply.headers))
+
+    def submit(self, shell: str, **more: Any) -> dict[str, Any]:
+        """Queue a shell command on one card; it must be accepted."""
+        answer = self("POST", "jobs", command(shell, **more))
+        assert answer.status == 201, answer
+        return answer.body
+
+    def job(self, id: int) -> dict[str, Any]:
+        answer = self("GET", f"jobs/{id}")
+        assert answer.status == 200, answer
+        return answer.body
+
+    def wait(self, id: int, *states: str, patience: float = 20) -> dict[str, Any]:
+        """Wait until a job is in one of `states` (ended, if none is given)."""
+        wanted = states or ENDED
+        give_up = time.monotonic() + patience
+        while (job := self.job(id))["state"] not in wanted:
+            assert time.monotonic() < give_up, job
+            time.sleep(0.02)
+        return job
+
+    def log(self, id: int, **query: int) -> bytes:
+        words = "&".join(f"{name}={value}" for name, value in query.items())
+        return self("GET", f"jobs/{id}/logs?{words}").body
+
+    def upload(self, files: dict[str, str]) -> str:
+        """Send a snapshot and return its digest."""
+        data = tar(files)
+        digest = hashlib.sha256(data).hexdigest()
+        answer = self("PUT", f"snapshots/{digest}", data)
+        assert answer.status == 201, answer
+        return digest
+
+
+def tar(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in sorted(files):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(files[name].encode()), 0o644
+            archive.addfile(info, io.BytesIO(files[name].encode()))
+    return buffer.getvalue()
+
+
+def command(shell: str, **more: Any) -> dict[str, Any]:
+    """Return the body of a submit of a shell command."""
+    body = {
+        "kind": "command",
+        "entry": {"argv": ["sh", "-c", shell]},
+        "resources": {"gpus": 1, "cpus": 1, "mem": "256MiB"},
+        "time": "1h",
+        "grace": "1s",
+        "workdir": "/",
+        "environment": BASIC,
+    }
+    return body | more
+
+
+@dataclass
+class Threaded:
+    """A service in a thread of the test's process."""
+
+    config: ServiceConfig
+    parts: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(30)
+        if self._error:
+            raise self._error
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(run(self.config, on_ready=self._ready.set, **self.parts))
+        except BaseException as error:
+            self._error = error
+            self._ready.set()
+
+    def stop(self, *, keep_jobs: bool = False) -> None:
+        caller = Caller(self.config.home)
+        with contextlib.suppress(Exception):
+            caller("POST", "shutdown", {"keep_jobs": keep_jobs})
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        assert self._error is None, self._error
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with a short path."""
+    folder = tmp_path / "h"
+    folder.mkdir(mode=0o700)
+    return Home(folder)
+
+
+Start = Callable[..., Caller]
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Start]:
+    """Start a service in this process; `policy` is the text of a policy file."""
+    running: list[Threaded] = []
+
+    def begin(pool: str = "1x2x8GiB", policy: str | None = None, **options: Any) -> Caller:
+        if policy is not None:
+            (home.path / "policy.yaml").write_text(policy)
+        parts = {
+            name: options.pop(name) for name in ("identify", "engine", "clock", "pool") if name in options
+        }
+        running.append(Threaded(ServiceConfig(home=home, simulate=pool, **options), parts))
+        return Caller(home)
+
+    yield begin
+    for service in running:
+        service.stop()
+
+
+class Process:
+    """A service in a process of its own, which can be killed."""
+
+    def __init__(self, home: Home, pool: str, **environment: str):
+        self.home = home
+        self.call = Caller(home)
+        with open(home.path / "test.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_gpupool.app", "serve", "--allow-root"],
+                env={**os.environ, "GPUPOOL_HOME": str(home.path), "GPUPOOL_SIMULATE": pool, **environment},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        give_up = time.monotonic() + 30
+        while True:
+            try:
+                assert self.call("GET", "whoami").status == 200
+                return
+            except Exception:
+                said = (home.path / "test.log").read_text()
+                assert self.process.poll() is None, said
+                assert time.monotonic() < give_up, said
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, *, keep_jobs: bool = False) -> None:
+        if self.process.poll() is None:
+            self.call("POST", "shutdown", {"keep_jobs": keep_jobs})
+            self.process.wait(30)
+
+
+@pytest.fixture
+def spawn(home: Home) -> Iterator[Callable[..., Process]]:
+    """Start a service in a process of its own."""
+    running: list[Process] = []
+
+    def begin(pool: str = "1x1x8GiB", **environment: str) -> Process:
+        running.append(Process(home, pool, **environment))
+        return running[-1]
+
+    yield begin
+    if running and running[-1].process.poll() is not None:
+        running.append(Process(home, "1x1x8GiB"))
+    for service in running:
+        service.stop()
