@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import jupyter_gpupool
 from jupyter_gpupool.client import interpreter
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home, private_folder
@@ -28,7 +27,7 @@ def make_portable(home: Home, python: str = sys.executable) -> Path:
     It holds links to the installed package and to ``gpupool_job``, and the path of the interpreter that
     can run the service: a job's Python, which has none of its dependencies, starts it with that one.
     """
-    package = Path(os.path.abspath(jupyter_gpupool.__file__)).parent
+    package = Path(os.path.abspath(__file__)).parents[1]
     folder = private_folder(home.portable)
     _link(folder / "jupyter_gpupool", package)
     _link(folder / "gpupool_job.py", package / "client" / "portable" / "gpupool_job.py")

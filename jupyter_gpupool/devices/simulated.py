@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .base import Card, DevicesError, NodeInfo, Process
 
 EXAMPLE = "4x8x32GiB"
-CPUS_PER_CARD_MILLI = 6_000
+CPUS_PER_CARD_MILLI = 8_000
 MEMORY_PER_CARD_MIB = 60 * 1024
 LEAST_CARD_MIB = 256
 MOST_CARDS = 10_000

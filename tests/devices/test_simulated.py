@@ -13,7 +13,7 @@ def test_four_nodes_of_eight_cards():
     pool: Pool = open_pool("4x8x32GiB")
     assert pool.simulated
     assert [node.name for node in pool.nodes()] == ["node1", "node2", "node3", "node4"]
-    assert {(node.cpus_milli, node.memory_mib) for node in pool.nodes()} == {(48_000, 480 * 1024)}
+    assert {(node.cpus_milli, node.memory_mib) for node in pool.nodes()} == {(64_000, 480 * 1024)}
     cards = pool.cards()
     assert len({card.uuid for card in cards}) == 32
     assert all(card.memory_mib == 32 * 1024 and card.simulated for card in cards)
