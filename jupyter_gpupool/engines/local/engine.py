@@ -109,16 +109,16 @@ class LocalEngine:
 
         With `kill_jobs` no process of pool or jobs is left when this returns.
         """
-        link = self._link
         if kill_jobs:
             for report in await self.list():
                 if isinstance(report, Started):
                     await self.stop(report.key, cause="cancel", grace_s=grace_s)
+        launcher = self._link.process() if self._link else None
         await self._ask("retire")
         if self._keeper:
             self._keeper.cancel()
-        if kill_jobs and link:
-            await link.gone.wait()
+        if kill_jobs and launcher is not None:
+            await _ended(launcher)
         await self.close()
 
     # The connection
@@ -183,7 +183,10 @@ class LocalEngine:
 
     async def _reach(self) -> _Link | None:
         """Connect to a launcher that listens; None if there is none."""
-        run_directory = open_run_directory(self._home)
+        try:
+            run_directory = open_run_directory(self._home)
+        except OSError as error:
+            raise EngineError(f"The folder {self._home / 'run'} cannot be used: {error.strerror}.") from None
         try:
             reader, writer = await asyncio.open_unix_connection(socket_path(run_directory), limit=MAX_LINE)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -294,6 +297,12 @@ class _Link:
             raise EngineError(reply["error"])
         return reply["result"]
 
+    def process(self) -> int | None:
+        """A pidfd of the launcher; None if it is gone."""
+        with contextlib.suppress(OSError):
+            return os.pidfd_open(self.hello["pid"])
+        return None
+
     async def close(self) -> None:
         """Hang up."""
         if self._task:
@@ -319,6 +328,17 @@ class _Link:
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(ConnectionError())
+
+
+async def _ended(pidfd: int) -> None:
+    """Wait for the end of a process, and close its `pidfd`."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 def _as_dict(spec: WorkSpec) -> dict[str, Any]:

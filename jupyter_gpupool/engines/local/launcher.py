@@ -269,7 +269,13 @@ class Launcher:
     def hello(self) -> dict[str, Any]:
         """What a client hears first."""
         survival = asdict(self._subtree.survival())
-        return {"event": "hello", "version": __version__, "boot_id": self._boot_id, "survival": survival}
+        return {
+            "event": "hello",
+            "pid": os.getpid(),
+            "version": __version__,
+            "boot_id": self._boot_id,
+            "survival": survival,
+        }
 
     # Coming and going
 

@@ -19,7 +19,7 @@ quit                                       null; the launcher leaves at once, it
 =========  ==============================  =====================================================
 event      fields                          sent
 =========  ==============================  =====================================================
-hello      version, boot_id, survival      on connecting
+hello      pid, version, boot_id, survival on connecting
 ended      ended (an `Ended`)              when an attempt is over; again when its tree is gone
 =========  ==============================  =====================================================
 """

@@ -234,7 +234,9 @@ def _enter(leaf: Leaf | None) -> str:
 
 def _receive_order(channel: socket.socket, most: int) -> list[int]:
     """The descriptors that come with the order; none when the other end went away instead."""
-    message, descriptors, _, _ = socket.recv_fds(channel, 1, most, socket.MSG_CMSG_CLOEXEC)
+    message, descriptors, _, _ = socket.recv_fds(channel, 1, most)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
     return descriptors if message == ORDER else []
 
 
