@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from jupyter_gpupool.client.text import Clock, memory, percent, plural, relative, sentence, thousandths, when
+from jupyter_gpupool.client.text import (
+    Clock,
+    memory,
+    percent,
+    plural,
+    relative,
+    seconds_of,
+    sentence,
+    thousandths,
+    when,
+)
 
 Json = Mapping[str, Any]
 
@@ -44,6 +54,8 @@ def starts_text(waiting: Json, clock: Clock | None = None) -> str:
     iso = waiting.get("expected_start")
     if iso is None:
         return ""
+    if seconds_of(iso) <= (clock or Clock()).now:
+        return "any moment"
     about = "" if waiting.get("kind") == "promise" else "about "
     kind = f", {waiting['kind']}" if waiting.get("kind") else ""
     return f"{about}{when(iso, clock)} ({relative(iso, clock)}{kind})"

@@ -182,7 +182,7 @@ def queue(reply: Json, clock: Clock | None = None) -> list[str]:
     waiting, running = reply["waiting"], reply["running"]
     lines = [f"{plural(len(waiting), 'job waits', 'jobs wait')}, {plural(len(running), 'runs', 'run')}."]
     if waiting:
-        rows = [_waiting_row(place, each, clock) for place, each in enumerate(waiting, 1)]
+        rows = [_waiting_row(each, clock) for each in waiting]
         columns = ("#", "#id", "user", "group", "priority", "gpu", "#limit", "starts", "waits for")
         lines += ["", *table(columns, rows)]
     if running:
@@ -240,7 +240,7 @@ def quota(reply: Json, clock: Clock | None = None) -> list[str]:
             for key, name, text in USER_LIMITS[3:]
             if limits.get(key) is not None
         ]
-        lines += ["", *table((group["name"], "group", f"you ({reply['user']})"), rows)]
+        lines += ["", f"Group {group['name']}:", *table(("resource", "group", "you"), rows)]
         if group.get("over_since"):
             lines.append(f"Over quota since {when(group['over_since'], clock)}; nothing is stopped for it.")
     return lines[1:]
@@ -260,7 +260,8 @@ def pool(reply: Json, clock: Clock | None = None) -> list[str]:
         lines += table(("partition", "for", "#gpus", "slices"), map(_partition_row, reply["partitions"]))
     if reply.get("policy_error"):
         lines += ["", f"The policy file has an error, and the last good one holds: {reply['policy_error']}"]
-    return lines + [f"Not active yet: {text}" for text in reply.get("inactive") or ()]
+    inactive = [f"Not active yet: {text}" for text in reply.get("inactive") or ()]
+    return lines + (["", *inactive] if inactive else [])
 
 
 def leases(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
@@ -319,10 +320,10 @@ def _diagnosis(diagnosis: Json, already: Iterable[str]) -> list[str]:
     return lines + [f"  | {line}" for line in diagnosis.get("lines") or ()]
 
 
-def _waiting_row(place: int, job: Json, clock: Clock | None) -> tuple[str, ...]:
+def _waiting_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
     waiting = job.get("waiting") or {}
     return (
-        str(waiting.get("position") or place),
+        str(waiting.get("position") or ""),
         str(job["id"]),
         job.get("user") or "",
         job["group"],

@@ -51,20 +51,18 @@ def when(iso: str | None, clock: Clock | None = None) -> str:
 
 
 def relative(iso: str, clock: Clock | None = None) -> str:
-    """Write how far away a moment is: ``in 12 min``, ``3 h ago``, ``now``."""
+    """Write how far away a moment is: ``in 12 min``, ``2 h 30 min ago``, ``now``."""
     clock = clock or Clock()
     distance = seconds_of(iso) - clock.now
     if abs(distance) < 1:
         return "now"
-    text = duration(abs(distance), parts=1)
+    text = duration(abs(distance), parts=2 if 3600 <= abs(distance) < 86400 else 1)
     return f"in {text}" if distance > 0 else f"{text} ago"
 
 
 def duration(seconds: float, *, parts: int = 2) -> str:
     """Write a length of time in its one or two largest units: ``1 h 30 min``."""
-    left = max(0, round(seconds))
-    if parts == 1:
-        left = _rounded(left)
+    left = _rounded(max(0, round(seconds)), parts)
     words: list[str] = []
     for unit, length in _LENGTHS:
         count, left = divmod(left, length)
@@ -80,9 +78,10 @@ def duration(seconds: float, *, parts: int = 2) -> str:
 _LENGTHS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-def _rounded(seconds: int) -> int:
-    """Round to a whole number of the largest unit."""
-    length = next((length for _, length in _LENGTHS if seconds >= length), 1)
+def _rounded(seconds: int, parts: int) -> int:
+    """Round to the smallest unit that is written."""
+    lengths = [length for _, length in _LENGTHS if seconds >= length] or [1]
+    length = lengths[min(parts, len(lengths)) - 1]
     return (seconds + length // 2) // length * length
 
 
@@ -119,6 +118,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = WI
     """
     cells = [[str(cell) for cell in row] for row in rows]
     shown = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    if not shown:
+        return []
     titles = [columns[place].lstrip("#").upper() for place in shown]
     right = [columns[place].startswith("#") for place in shown]
     cells = [[row[place] for place in shown] for row in cells]
