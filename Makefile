@@ -74,12 +74,10 @@ $(VENV)/.lint: $(VENV)/.installed
 $(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.installed
 	@command -v node >/dev/null || \
 	  { echo "Node 20 or newer is needed to build the Lab extension (on Debian: apt-get install nodejs); users of the wheel need none."; exit 1; }
-	@node -e 'process.exit(process.versions.node.split(".")[0] < 20)' || \
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || \
 	  { echo "Node 20 or newer is needed to build the Lab extension; this is $$(node --version)."; exit 1; }
 	@echo "[2/3] Building the Lab extension (about a minute the first time) ..."
 	@cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" && { jlpm install --immutable && jlpm build:prod; } >build.log 2>&1 || \
 	  { tail -n 30 build.log; echo "The Lab extension did not build; all of its output is in labextension/build.log."; exit 1; }
-	@mkdir -p $(VENV)/share/jupyter/labextensions $(VENV)/etc/jupyter/jupyter_server_config.d
-	@ln -sfn "$(CURDIR)/jupyter_gpupool/labextension" $(VENV)/share/jupyter/labextensions/jupyter-gpupool
-	@cp jupyter-config/server-config/jupyter_gpupool.json $(VENV)/etc/jupyter/jupyter_server_config.d/
+	@cp -R jupyter_gpupool/labextension/. $(VENV)/share/jupyter/labextensions/jupyter-gpupool/
 	@touch $@
