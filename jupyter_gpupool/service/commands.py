@@ -7,6 +7,7 @@ Never: a shell, a file.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -100,6 +101,7 @@ def _environment(
     return found | {
         "GPUPOOL_JOB_ID": str(job.id),
         "GPUPOOL_ATTEMPT": str(job.attempt),
+        "GPUPOOL_ENTRY": json.dumps(job.entry),
         "GPUPOOL_JOB_DIR": str(attempt),
         "GPUPOOL_OUT_DIR": str(folder / "out"),
         "GPUPOOL_CODE_DIR": str(code),

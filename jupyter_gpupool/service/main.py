@@ -21,6 +21,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.engines.base import EngineError
@@ -71,6 +72,7 @@ def _serve_here(
 ) -> int:
     try:
         config.home.make()
+        make_portable(config.home)
         leave_own_cgroup(config.home.path)
         _log_to(config, in_terminal=in_terminal)
         asyncio.run(run(config, on_ready=on_ready))
