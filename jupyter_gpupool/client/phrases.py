@@ -49,16 +49,17 @@ def placement_text(placement: Json | None) -> str:
     return "; ".join(f"{node}: GPU {', '.join(names)}" if names else node for node, names in cards.items())
 
 
-def starts_text(waiting: Json, clock: Clock | None = None) -> str:
-    """Say when something that waits is expected to start, and whether that is promised."""
+def starts_text(waiting: Json, clock: Clock | None = None, *, distance: bool = True) -> str:
+    """Say when something that waits is expected to start, how far away that is, and how sure it is."""
     iso = waiting.get("expected_start")
     if iso is None:
         return ""
     if seconds_of(iso) <= (clock or Clock()).now:
         return "any moment"
     about = "" if waiting.get("kind") == "promise" else "about "
-    kind = f", {waiting['kind']}" if waiting.get("kind") else ""
-    return f"{about}{when(iso, clock)} ({relative(iso, clock)}{kind})"
+    remarks = [relative(iso, clock) if distance else "", waiting.get("kind") or ""]
+    remark = ", ".join(text for text in remarks if text)
+    return f"{about}{when(iso, clock)}" + (f" ({remark})" if remark else "")
 
 
 def standing(job: Json, clock: Clock | None = None) -> str:
@@ -108,8 +109,10 @@ def _standing_in_queue(job: Json, clock: Clock | None) -> str:
 
 def _ending(job: Json) -> str:
     outcome = (job.get("outcome") or state_text(job["state"])).rstrip(".")
-    summary = ((job.get("diagnosis") or {}).get("summary") or "").rstrip(".")
-    return f"{outcome}: {summary}" if summary and summary not in outcome else outcome
+    diagnosis = job.get("diagnosis") or {}
+    if diagnosis.get("kind") in (None, "exit_code"):  # the outcome says it already
+        return outcome
+    return f"{outcome}: {diagnosis['summary'].rstrip('.')}"
 
 
 def sharing_text(placement: Json) -> str:
@@ -134,6 +137,19 @@ def soon_text(iso: str | None, clock: Clock | None) -> str:
 
 def _value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def fate_text(state: str) -> str:
+    """Say what has become of a job."""
+    return _FATES.get(state, f"is {state_text(state)}")
+
+
+_FATES = {
+    "completed": "has completed",
+    "failed": "has failed",
+    "cancelled": "was cancelled",
+    "timed_out": "has timed out",
+}
 
 
 def state_text(state: str) -> str:

@@ -13,6 +13,7 @@ from jupyter_gpupool.client.phrases import (
     ENDED,
     SIMULATED,
     cores_text,
+    fate_text,
     lease_waits,
     moment_text,
     placement_text,
@@ -111,9 +112,8 @@ def job(reply: Json, clock: Clock | None = None) -> list[str]:
 
 def why(reply: Json, clock: Clock | None = None) -> list[str]:
     """Say what a job waits for and what would clear it, or why it ended as it did."""
-    head = f"Job {reply['id']} is {state_text(reply['state'])}."
     waiting, diagnosis = reply.get("waiting"), reply.get("diagnosis")
-    lines = [head]
+    lines = [f"Job {reply['id']} {fate_text(reply['state'])}."]
     if waiting and reply["state"] not in ENDED:
         lines.append(f"{waiting['reason']}: {sentence(waiting['message'])}")
         if waiting.get("clears"):
@@ -124,12 +124,11 @@ def why(reply: Json, clock: Clock | None = None) -> list[str]:
         lines.append(f"Expected start: {starts}." if starts else "No start can be expected yet.")
     elif reply["state"] not in ENDED:
         lines.append(sentence(standing(reply, clock)))
-    if reply.get("reason"):
-        lines.append(sentence(reply["reason"]))
-    if reply.get("outcome"):
-        lines.append(sentence(reply["outcome"]))
+    said = [reply.get("reason"), reply.get("outcome")]
     if diagnosis:
-        lines += _diagnosis(diagnosis, already=lines)
+        said += [diagnosis.get("summary"), diagnosis.get("hint")]
+    lines += [line for line in dict.fromkeys(sentence(text) for text in said if text) if line not in lines]
+    lines += [f"  | {line}" for line in (diagnosis or {}).get("lines") or ()]
     if reply["state"] in ENDED and reply.get("log"):
         lines.append(f"Its log: {reply['log']}")
     return [*lines, SIMULATED] if reply.get("simulated") else lines
@@ -144,7 +143,7 @@ def dry_run(reply: Json, clock: Clock | None = None) -> list[str]:
         lines.append(f"It would start {soon_text(start, clock)}{f' on {where}' if where else ''}.")
     if reply.get("reason"):
         lines.append(f"{reply['reason']}: {sentence(reply['message'])}")
-    elif reply.get("message"):
+    elif reply.get("message") and not start:
         lines.append(sentence(reply["message"]))
     rows = [
         (other["priority"], other.get("window") or "any time", soon_text(other.get("expected_start"), clock))
@@ -248,7 +247,9 @@ def quota(reply: Json, clock: Clock | None = None) -> list[str]:
 
 def pool(reply: Json, clock: Clock | None = None) -> list[str]:
     """List the cards and who is on them."""
-    lines = [sentence(reply["describe"])] + ([SIMULATED] if reply.get("simulated") else [])
+    lines = [sentence(reply["describe"])]
+    if reply.get("simulated") and "simulated" not in reply["describe"].lower():
+        lines.append(SIMULATED)
     rows = [_card_row(node, card) for node in reply["nodes"] for card in node["gpus"]]
     if rows:
         lines += ["", *table(("node", "#gpu", "model", "#memory", "#free", "partition", "used by"), rows)]
@@ -314,12 +315,6 @@ def report(reply: Json, clock: Clock | None = None) -> list[str]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _diagnosis(diagnosis: Json, already: Iterable[str]) -> list[str]:
-    lines = [sentence(diagnosis[key]) for key in ("summary", "hint") if diagnosis.get(key)]
-    lines = [line for line in lines if line not in already]
-    return lines + [f"  | {line}" for line in diagnosis.get("lines") or ()]
-
-
 def _waiting_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
     waiting = job.get("waiting") or {}
     return (
@@ -330,7 +325,7 @@ def _waiting_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
         job["priority"],
         request_text(job["request"]),
         duration(job["time_s"]),
-        starts_text(waiting, clock),
+        starts_text(waiting, clock, distance=False),
         (waiting.get("message") or waiting.get("reason") or "").rstrip("."),
     )
 

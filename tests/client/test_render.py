@@ -207,8 +207,8 @@ def test_jobs():
 QUEUE = """
 1 job waits, 1 runs.
 
-   ID  USER  GROUP   PRIORITY  GPU    LIMIT  STARTS                                 WAITS FOR
-3  12  ada   vision  normal    1 GPU    8 h  about 14:32 (in 2 h 32 min, estimate)  2 jobs are before this one
+   ID  USER  GROUP   PRIORITY  GPU    LIMIT  STARTS                  WAITS FOR
+3  12  ada   vision  normal    1 GPU    8 h  about 14:32 (estimate)  2 jobs are before this one
 
 ID  GROUP   PRIORITY  GPU    SINCE  ENDS BY  ON
 11  vision  normal    1 GPU  11:40  19:40    node3: GPU 3
@@ -261,7 +261,7 @@ def test_why_a_job_waits():
 
 def test_why_a_job_failed():
     assert render.why(FAILED, CLOCK) == [
-        "Job 10 is failed.",
+        "Job 10 has failed.",
         "Finished with exit code 1.",
         "ValueError: no data.",
         "  | Traceback",
