@@ -41,7 +41,7 @@ _CREDENTIAL_VALUE = re.compile(
     | \b AIza [0-9A-Za-z_-]{35}
     | \b eyJ [A-Za-z0-9_-]{8,} \. eyJ [A-Za-z0-9_-]{8,} \.
     | -----BEGIN [A-Z ]* PRIVATE [ ] KEY
-    | [a-z][a-z0-9+.-]* :// [^/\s:@]* : [^/\s@]+ @
+    | [a-z][a-z0-9+.-]{0,30} :// [^/\s:@]* : [^/\s@]+ @
     """
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_IPYTHON_LINE = re.compile(r"(?m)^([ \t]*)(?:[\w ,.\[\]'\"\t]+=[ \t]*)?[%!].*$")
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -36,7 +37,7 @@ def imports(source: str) -> list[Import]:
 
 def python_lines(source: str) -> str:
     """Return a cell's source with its lines of IPython syntax blanked, so that the rest can be parsed."""
-    return re.sub(r"(?m)^(\s*)(?:\S+(?:\s*,\s*\S+)*\s*=\s*)?[%!].*$", r"\1pass", source)
+    return _IPYTHON_LINE.sub(r"\1pass", source)
 
 
 def local_modules(found: Iterable[Import], roots: Iterable[Path]) -> dict[Path, Path]:

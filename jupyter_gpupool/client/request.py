@@ -34,7 +34,7 @@ class Here:
     """Where a request is made: the environment and the working folder."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    cwd: Path = field(default_factory=Path.cwd)
+    cwd: Path = field(default_factory=lambda: _working_folder())
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,15 @@ def receipt_lines(reply: Mapping[str, Any], taken: str, held_back: Iterable[str]
         f"Output goes to {reply['out']}, the log to {reply['log']}.",
         *(f"Note: {warning}" for warning in reply.get("warnings") or ()),
     ]
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise Refused(
+            "invalid_folder", "The working folder is no longer there.", hint="Change to another."
+        ) from None
 
 
 def _prepared(

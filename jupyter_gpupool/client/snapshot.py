@@ -51,6 +51,9 @@ class Collection:
     def add_file(self, path: Path, name: str, inside: Path) -> None:
         """Take a regular file that lies, links followed, under `inside`."""
         real = regular_file(path, inside)
+        size = real.stat().st_size
+        if size > self.max_bytes:  # before it is read into memory
+            check_caps({name: size}, self)
         self.add(name, Content(real.read_bytes(), os.access(real, os.X_OK)))
 
     def pack(self) -> Snapshot:
@@ -137,7 +140,7 @@ def regular_file(path: Path, inside: Path) -> Path:
         mode = real.stat().st_mode
     except FileNotFoundError:
         raise Refused("invalid_script", f"There is no file {path}.") from None
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise Refused(
             "invalid_script", f"{path} cannot be read: {getattr(error, 'strerror', error)}."
         ) from None

@@ -48,6 +48,7 @@ HARMLESS = {
     "PYTHONPATH": "/home/ada/lib",
     "DISPLAY": ":0",
     "EMPTY_TOKEN": "",
+    "LONG": "abc" * 40_000,
     "TASK_ID": "risk-management-2024-final",
     "JUPYTER_PATH": "/opt/kernels",
     "MPLBACKEND": "Agg",

@@ -270,6 +270,23 @@ def test_why_a_job_failed():
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ("completed", "Job 1 has completed."),
+        ("cancelled", "Job 1 was cancelled."),
+        ("timed_out", "Job 1 has timed out."),
+        ("running", "Job 1 is running."),
+    ],
+)
+def test_why_begins_with_the_fate(state, shown):
+    same = {"reason": "It was so.", "outcome": "It was so."}
+    lines = render.why(job(1, state, log=None, simulated=True, **same), CLOCK)
+    assert lines[0] == shown
+    assert lines.count("It was so.") == 1
+    assert lines[-1] == "Simulated pool: jobs really run, the cards are only counted."
+
+
 def test_what_a_dry_run_says():
     alternatives = [
         {"priority": "high", "window": None, "expected_start": NOW},
@@ -458,6 +475,14 @@ def test_requests(request_, shown):
         ("queued", {}, "queued"),
         ("timed_out", {}, "timed out"),
         ("cancelled", {"outcome": "Cancelled while it ran."}, "Cancelled while it ran"),
+        (
+            "failed",
+            {
+                "outcome": "Finished with exit code 3.",
+                "diagnosis": {"kind": "exit_code", "summary": "Exit code 3."},
+            },
+            "Finished with exit code 3",
+        ),
     ],
 )
 def test_standing(state, changes, shown):

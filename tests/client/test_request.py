@@ -105,6 +105,15 @@ def test_the_receipt_has_three_lines(here):
     assert receipt_lines(reply, "x", [])[1] == "Held back: nothing."
 
 
+def test_a_working_folder_that_is_gone_is_one_sentence(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(Refused, match="no longer there"):
+        Here()
+
+
 def test_what_the_user_allows_is_sent(here):
     from jupyter_gpupool.client.config import set_always_send
 

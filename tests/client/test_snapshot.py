@@ -148,6 +148,8 @@ def test_where_a_module_was_imported_from(tmp_path):
 def test_ipython_lines_do_not_hide_imports():
     source = "%matplotlib inline\nimport a\nif x:\n    !ls\nfiles = !ls\nimport b\n"
     assert imports(python_lines(source)) == [Import("a"), Import("b")]
+    row = ",".join("1" * 5000)  # a long line of data is no trap for the pattern
+    assert python_lines(row) == row
 
 
 # -- refusals ----------------------------------------------------------------------------------------
@@ -170,6 +172,7 @@ def test_scripts_that_cannot_be_taken_are_refused_with_one_sentence(tmp_path):
         "away/secret.py": r"leads by a link to",
         "dangling.py": r"^There is no file",
         "loop.py": r"cannot be read: .*",
+        "nul\0.py": r"cannot be read: embedded null",
     }.items():
         with pytest.raises(Refused, match=problem) as caught:
             locate_script(name, work)
@@ -206,6 +209,13 @@ def test_payloads_count_against_the_cap():
     files.add(".gpupool/sent.pkl", Content(b"x" * 11))
     with pytest.raises(Refused, match=r"\.gpupool/ \(11 bytes\)"):
         files.pack()
+
+
+def test_a_single_big_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    tree(tmp_path, {"big.py": "x" * 100})
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("it was read"))
+    with pytest.raises(Refused, match=r"big\.py \(100 bytes\)"):
+        Collection(max_bytes=99).add_file(tmp_path / "big.py", "big.py", tmp_path)
 
 
 def test_the_cap_can_be_raised():
