@@ -10,7 +10,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from jupyter_gpupool.client.errors import Refused
 
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str = "") -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
-        self.add_argument("-h", "--help", action=_AskHelp, nargs=0, help="show this text")
+        self.add_argument("-h", "--help", action="store_true", help="show this text")
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse a line whose options and arguments may stand in any order.
@@ -56,6 +56,8 @@ class Parser(argparse.ArgumentParser):
         HelpAsked
             ``--help`` is among the words.
         """
+        if "-h" in words or "--help" in words:
+            raise HelpAsked(self.format_help())
         return self.parse_intermixed_args(list(words))
 
     def own(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -113,11 +115,6 @@ class Parser(argparse.ArgumentParser):
         else:
             return
         raise Refused("invalid_option", problem, hint=hint)
-
-
-class _AskHelp(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        raise HelpAsked(parser.format_help())
 
 
 def job_id(text: str) -> int | str:

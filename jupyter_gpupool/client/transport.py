@@ -292,6 +292,13 @@ class Stream:
         """Change how long a silence may last."""
         self._sock.settimeout(seconds)
 
+    def interrupt(self) -> None:
+        """End the reading of another thread: there its lines come to an end."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
     def close(self) -> None:
         """Hang up."""
         self._response.close()

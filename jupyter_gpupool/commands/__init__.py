@@ -44,8 +44,9 @@ def answer(options: Options, reply: Any, lines: Iterable[str]) -> None:
     """Print the reply as JSON where ``--json`` asks for it, else as lines of text."""
     if options.json:
         print(json.dumps(reply, indent=2))
-    else:
-        print("\n".join(lines))
+        return
+    for line in lines:
+        print(line)
 
 
 def remark(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from jupyter_gpupool.client import artifacts, options, render
 from jupyter_gpupool.client.api import ENDED, Client
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.phrases import state_text
 from jupyter_gpupool.client.request import Prepared, prepare_function
 from jupyter_gpupool.client.submitting import REQUEST, prepare_path, send
 from jupyter_gpupool.client.verbs import JobName, resolve
@@ -184,6 +185,4 @@ def _prepared(
 
 
 def _line(found: Mapping[str, Any]) -> str:
-    return (
-        f"Job {found['id']} ({found['name']}): {found['state'].replace('_', ' ')}. {render.standing(found)}"
-    )
+    return f"Job {found['id']} ({found['name']}): {state_text(found['state'])}, {render.standing(found)}"

@@ -7,7 +7,7 @@ keeps a thread after the job has ended or the view was closed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from html import escape
 from typing import Any
@@ -25,6 +25,7 @@ Json = Mapping[str, Any]
 TAIL_BYTES = 16 * 1024
 TAIL_LINES = 12
 LOG_WAIT = 2  # seconds that a request for more of the log may take: so long may closing last
+BAR_STYLE = {"completed": "success", "failed": "danger", "timed_out": "danger"}
 BROAD = frozenset({"reset", "plan"})  # events after which any waiting job may stand differently
 CALM = 0.2  # seconds between updates of the log, however much the job prints
 RETRY = 2.0  # seconds between tries when the service does not answer
@@ -66,13 +67,19 @@ class JobView(ipywidgets.VBox):  # type: ignore[misc]
         self._left.set()
         stream = self._stream
         if stream is not None:
-            stream.hang_up()
+            stream.interrupt()
         for part in (*self.children[0].children, *self.children):
             part.close()
         super().close()
 
-    def _start(self, target: Any) -> threading.Thread:
-        thread = threading.Thread(target=target, name=f"gpupool-job-{self._id}", daemon=True)
+    def _start(self, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._client.connection.close()  # this thread's own
+
+        thread = threading.Thread(target=run, name=f"gpupool-job-{self._id}", daemon=True)
         thread.start()
         return thread
 
@@ -128,9 +135,7 @@ class JobView(ipywidgets.VBox):  # type: ignore[misc]
         self._bar.value = fraction or 0.0
         self._bar.description = "" if fraction is None else f"{100 * fraction:.0f} %"
         self._bar.layout.display = "none" if fraction is None else ""
-        self._bar.bar_style = {"completed": "success", "failed": "danger", "timed_out": "danger"}.get(
-            state, ""
-        )
+        self._bar.bar_style = BAR_STYLE.get(state, "")
         self._cancel.layout.display = "none" if ended else ""
         self._say(render.standing(job))
         if state in ("running", "stopping") and not (self._log_thread and self._log_thread.is_alive()):
@@ -144,7 +149,7 @@ class JobView(ipywidgets.VBox):  # type: ignore[misc]
         self._log.value = html.preformatted("\n".join(lines), f"end of the log of job {self._id}")
 
     def _say(self, text: str) -> None:
-        self._note.value = escape(text)
+        self._note.value = f'<span role="status">{escape(text)}</span>'
 
     def _ask_to_cancel(self) -> None:
         self._cancel.disabled = True

@@ -14,6 +14,7 @@ from tests.faces import samples
 from tests.faces.fake import FakeService, refusal
 
 Shell = Callable[..., Said]
+APP = "jupyter gpupool"
 LOG = {"X-Gpupool-Offset": "0", "X-Gpupool-Ended": "true"}
 
 LOOKS = {
@@ -72,7 +73,7 @@ def test_a_refusal_of_the_service_is_its_sentence_with_the_hint(shell: Shell, fa
     [
         (
             ["sumbit"],
-            "jupyter gpupool has no command 'sumbit'. Did you mean submit? jupyter gpupool --help lists them.",
+            f"{APP} has no command 'sumbit'. Did you mean submit? {APP} --help lists them.",
         ),
         (["show"], "jupyter gpupool show: ID is missing."),
         (["show", "x"], "jupyter gpupool show: 'x' is not a job's number, such as 17, nor last."),
@@ -81,7 +82,7 @@ def test_a_refusal_of_the_service_is_its_sentence_with_the_hint(shell: Shell, fa
         (["run", "--gpus", "1"], "There is no command to run. Write: run --gpus 1 -- python train.py"),
         (
             ["policy", "chekc"],
-            "jupyter gpupool policy: 'chekc' is not one of: 'check', 'show', 'diff', 'apply', 'history', 'rollback'.",
+            f"{APP} policy: 'chekc' is not one of: 'check', 'show', 'diff', 'apply', 'history', 'rollback'.",
         ),
         (["policy", "check"], "policy check: name the policy file."),
         (["config", "always-send", "A-B"], "'A-B' is not the name of an environment variable."),
@@ -121,7 +122,6 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def accepting(fake: FakeService) -> FakeService:
     fake.answers["POST jobs"] = (201, samples.job())
     fake.answers["POST jobs?dry_run=true"] = (200, samples.DRY_RUN)
-    fake.upload = None
     original = fake.answer
 
     def answer(method: str, path: str, body: bytes):  # type: ignore[no-untyped-def]
