@@ -8,16 +8,17 @@ Units are integers throughout: MiB, milli-GPU, milli-CPU, whole seconds since th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Literal, Mapping
+from enum import StrEnum
+from typing import Literal
 
 Seconds = int
 Mib = int
 Kind = Literal["session", "job"]
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     """Why something waits: the first that holds, in this order."""
 
     HELD = "Held"

@@ -1,12 +1,18 @@
 """Who gets what next: the one decision of the pool, as a pure function of a snapshot.
 
-Owns: the order of the passes (promises kept, sessions, jobs, estimates).
+Owns: putting together the pass (`dispatch`), the reasons (`verdicts`) and the estimates (`forecast`).
 Never: a clock, a file, a socket; nothing is remembered between two calls.
 """
 
 from __future__ import annotations
 
-from jupyter_gpupool.scheduler.model import Plan, Seconds, Snapshot
+from collections import Counter
+from collections.abc import Mapping
+
+from jupyter_gpupool.scheduler.dispatch import Dispatch
+from jupyter_gpupool.scheduler.forecast import forecast
+from jupyter_gpupool.scheduler.model import Placement, Plan, Seconds, Snapshot, Verdict
+from jupyter_gpupool.scheduler.verdicts import Judge
 
 
 def plan(snapshot: Snapshot, now: Seconds) -> Plan:
@@ -17,11 +23,44 @@ def plan(snapshot: Snapshot, now: Seconds) -> Plan:
     snapshot
         The pool as the ledger knows it.
     now
-        Seconds since the epoch, UTC.
+        Seconds since the epoch, UTC. A lease that starts by this plan ends at `now` + its limit.
     """
-    return Plan((), snapshot.promises, (), {})
+    return plan_with_places(snapshot, now)[0]
 
 
 def fill(snapshot: Snapshot, now: Seconds) -> Plan:
-    """Decide only what starts now: the fast pass after a job's end. Its `verdicts` are empty."""
-    return Plan((), snapshot.promises, (), {})
+    """Decide only what starts now: the fast pass after a job's end, with the same starts as `plan`.
+
+    Its `verdicts` are empty. Its promises hold, and must be recorded like those of `plan`.
+    """
+    dispatch = Dispatch(snapshot, now)
+    if not dispatch.run_fast():
+        dispatch = Dispatch(snapshot, now)
+        dispatch.run()
+    return Plan(tuple(dispatch.starts), dispatch.promises.all(), tuple(dispatch.promises.moves), {})
+
+
+def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[int, Placement]]:
+    """Plan, and tell also where the works that have only an estimate are expected to run."""
+    dispatch = Dispatch(snapshot, now)
+    dispatch.run()
+    promises = dispatch.promises.all()
+    judge = Judge(dispatch.board, dispatch.feasible, promises)
+    ranked = {work.id for work in dispatch.order} | {start.work for start in dispatch.starts}
+    judged = {work.id: judge.unranked(work) for work in snapshot.waiting if work.id not in ranked}
+    judged.update((work.id, judge.ranked(work)) for work in dispatch.order)
+    estimates = forecast(dispatch.board, dispatch.order, dispatch.starts, promises)
+    expected = {id_: start for id_, (start, _) in estimates.items()}
+    expected.update((promise.work, promise.start) for promise in promises)
+    promised = {promise.work for promise in promises}
+    positions: dict[int, int] = {}
+    counts: Counter[str] = Counter()
+    for work in dispatch.order:
+        counts[work.kind] += 1
+        positions[work.id] = counts[work.kind]
+    verdicts = {
+        id_: Verdict(id_, reason, facts, positions.get(id_), expected.get(id_), id_ in promised)
+        for id_, (reason, facts) in judged.items()
+    }
+    places = {id_: placement for id_, (_, placement) in estimates.items()}
+    return Plan(tuple(dispatch.starts), promises, tuple(dispatch.promises.moves), verdicts), places

@@ -1,10 +1,20 @@
-"""Why something waits, in words that its owner understands."""
+"""Why something waits, in words that its owner understands.
+
+Owns: one sentence with the numbers and one that says what would clear it, for every reason.
+Never: the decision itself, nor the numbers (`verdicts` has them).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from jupyter_gpupool.scheduler.model import Snapshot, Verdict
+from jupyter_gpupool.scheduler.model import Reason, Snapshot, Verdict
+from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
+from jupyter_gpupool.scheduler.words import amount_text, decimal, size_text, time_text
+
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,5 +26,151 @@ class Explanation:
 
 
 def explain(verdict: Verdict, snapshot: Snapshot) -> Explanation:
-    """Turn a verdict's facts into sentences."""
-    return Explanation(verdict.reason.value, "")
+    """Turn a verdict's facts into sentences; times are in UTC."""
+    facts: Facts = verdict.facts
+    if verdict.reason in (Reason.PRIORITY, Reason.RESOURCES) and "room" in facts:
+        kind = next((work.kind for work in snapshot.waiting if work.id == verdict.work), "job")
+        return _behind(verdict, facts, kind)
+    return _SENTENCES[verdict.reason](facts)
+
+
+def _held(facts: Facts) -> Explanation:
+    return Explanation(f"Held: {_stop(facts['why'])}", "Release it to put it back in the queue.")
+
+
+def _invalid(facts: Facts) -> Explanation:
+    return Explanation(f"Cannot run as it is: {_stop(facts['why'])}", "Submit it again with that corrected.")
+
+
+def _refused(facts: Facts) -> Explanation:
+    return Explanation(facts["message"], facts["hint"] or "Ask your administrator.")
+
+
+def _outside_window(facts: Facts) -> Explanation:
+    if facts["opens"] is None:
+        return Explanation(
+            f"Waits for window {facts['window']}, which does not open again.",
+            "Submit it with another window, or without one.",
+        )
+    opens = time_text(facts["opens"], facts["now"])
+    return Explanation(
+        f"Waits for window {facts['window']}, which opens at {opens}.",
+        f"The window opens at {opens}; without --window it could start sooner.",
+    )
+
+
+def _user_limit(facts: Facts) -> Explanation:
+    owner, used, limit = facts["owner"], facts["used"], facts["limit"]
+    frees = _frees(facts)
+    if facts["what"] == "gpus":
+        has, most, need = decimal(used), amount_text(GPU, limit), amount_text(GPU, facts["need"])
+        message = f"{owner} holds {has} of at most {most}, and this needs {need}.{frees}"
+    elif facts["what"] == "sessions":
+        message = f"{owner} has {used} of at most {limit} sessions.{frees}"
+    elif facts["what"] == "priority":
+        message = f"You run {used} of at most {limit} jobs of priority {owner}.{frees}"
+    else:
+        message = f"{owner} runs {used} of at most {limit} jobs.{frees}"
+    return Explanation(message, "It clears when one of your own ends, or is ended by you.")
+
+
+def _back_off(facts: Facts) -> Explanation:
+    until = time_text(facts["until"], facts["now"])
+    return Explanation(f"Waits until {until} before it is tried again.", f"It clears by itself at {until}.")
+
+
+def _unavailable(facts: Facts) -> Explanation:
+    because = f" ({facts['because']})" if facts["because"] else ""
+    if not facts["total"]:
+        return Explanation(f"No node for this is available now{because}.", "It clears when one is back.")
+    return Explanation(
+        f"{facts['away']} of the {facts['total']} cards that could run this are not available now{because}.",
+        "It clears when they are back.",
+    )
+
+
+def _group_quota(facts: Facts) -> Explanation:
+    resource, group = facts["what"], facts["owner"]
+    used, limit = _number(resource, facts["used"]), amount_text(resource, facts["limit"])
+    need = amount_text(resource, facts["need"])
+    return Explanation(
+        f"Group {group} uses {used} of {limit}, and this needs {need}.{_frees(facts)}",
+        f"It clears when work of group {group} ends, or when its quota is raised.",
+    )
+
+
+def _no_slot(facts: Facts) -> Explanation:
+    host = f"Host {facts['owner']}" if facts["owner"] else "This host"
+    return Explanation(
+        f"{host} runs {facts['used']} jobs, as many at once as it can ({facts['limit']}).{_frees(facts)}",
+        "It clears when a job on the host ends.",
+    )
+
+
+def _behind(verdict: Verdict, facts: Facts, kind: str) -> Explanation:
+    room: Facts = facts["room"]
+    needed, lacking = _needed(room), _lacking(room)
+    if verdict.reason is Reason.RESOURCES:
+        return Explanation(f"Waits for {needed}: {lacking}.", f"It clears when {needed} can be had at once.")
+    first = f"{kind} {facts['first']}"
+    if "promised" in facts:
+        start = time_text(facts["promised"], room["now"])
+        return Explanation(
+            f"A start now would delay {first}, which is promised to start at {start}.",
+            f"It clears when {first} has started; a shorter time limit could fit in before.",
+        )
+    place = f"number {verdict.position} in the queue" if verdict.position else "behind others"
+    return Explanation(
+        f"It is {place}, after {first}. Waits for {needed}: {lacking}.",
+        f"It clears when those before it have started and {needed} can be had.",
+    )
+
+
+def _needed(room: Facts) -> str:
+    if not room["cards"]:
+        memory = f" and {amount_text(MEMORY, room['memory_mib'])}" if room["memory_mib"] else ""
+        return f"{amount_text(CPUS, room['cpus_milli'])}{memory}"
+    if room["mib"]:
+        return f"{size_text(room['mib'])} of one card"
+    return amount_text(GPU, 1000 * room["cards"])
+
+
+def _lacking(room: Facts) -> str:
+    if room["cards_free"]:
+        beside = amount_text(CPUS, room["cpus_milli"])
+        return (
+            f"no node of {room['partition']} has them with {beside} and {size_text(room['memory_mib'])} free"
+        )
+    where = f"{room['busy']} of {room['total']} in {room['partition']} are busy"
+    if room["mib"]:
+        largest = room["largest_free_mib"]
+        piece = f"the largest free piece is {size_text(largest)}" if largest else "no piece of a card is free"
+        where = f"{piece} in {room['partition']}"
+    frees = f"; the next frees at {time_text(room['frees'], room['now'])}" if room["frees"] else ""
+    return where + frees
+
+
+def _frees(facts: Facts) -> str:
+    return f" The next of it frees at {time_text(facts['frees'], facts['now'])}." if facts["frees"] else ""
+
+
+def _number(resource: str, value: int) -> str:
+    return size_text(value) if resource == MEMORY else decimal(value)
+
+
+def _stop(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+_SENTENCES: dict[Reason, Callable[[Facts], Explanation]] = {
+    Reason.HELD: _held,
+    Reason.INVALID: _invalid,
+    Reason.NO_SUCH_GPU: _refused,
+    Reason.EXCEEDS_LIMIT: _refused,
+    Reason.OUTSIDE_WINDOW: _outside_window,
+    Reason.USER_LIMIT: _user_limit,
+    Reason.BACK_OFF: _back_off,
+    Reason.UNAVAILABLE: _unavailable,
+    Reason.GROUP_QUOTA: _group_quota,
+    Reason.RESOURCES: _no_slot,
+}

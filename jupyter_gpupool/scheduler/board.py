@@ -1,0 +1,186 @@
+"""The pool as one plan sees it: every resource on one timeline.
+
+Owns: booking leases, promises and starts on machines and limits at once, and trying one piece of work.
+Never: who is tried first (`ranking`), nor what is done with the answer (`dispatch`, `forecast`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jupyter_gpupool.scheduler import quota
+from jupyter_gpupool.scheduler.floor import Floor
+from jupyter_gpupool.scheduler.limits import Claim, ClaimKey, Limits, Line
+from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.placement import Bay, Card, Shelf, Site, Size
+from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, meet
+
+Lack = tuple[Line, int]  # a limit without enough room, and what is needed of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One bay in which a request could be placed, and what it would take there."""
+
+    bay: Bay
+    shelf: Shelf
+    size: Size
+    gpu_milli: int
+    needs: tuple[Lack, ...]
+
+
+class Board:
+    """A snapshot laid out on one timeline."""
+
+    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
+        self.snapshot = snapshot
+        self.limits = Limits(snapshot, now)
+        self.floor = Floor(snapshot, now, self.limits.resources)
+        self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
+        self._options_of: dict[int, tuple[Option, ...]] = {}
+        for lease in snapshot.leases:
+            self.floor.hold(lease, lease.placement, self.limits.end_of(lease), whole=lease.whole)
+
+    @property
+    def time(self) -> Seconds:
+        """Return the moment that is being planned."""
+        return self.floor.time
+
+    def advance(self, time: Seconds) -> None:
+        """Move on to `time`; cards whose free memory changes there must be refreshed."""
+        self.floor.time = time
+
+    def options(self, work: Work) -> tuple[Option, ...]:
+        """Return the bays that could hold a request when empty; equal requests of one user share them."""
+        found = self._options_of.get(work.id)
+        if found is None:
+            key = (work.kind, work.group, work.user, work.priority), work.request
+            found = self._options.get(key)
+            if found is None:
+                found = self._options[key] = self._resolve(work)
+            self._options_of[work.id] = found
+        return found
+
+    def measure(self, claim: Claim) -> Mapping[str, int]:
+        """Return what a claim takes of each resource that a group is owed."""
+        return self.limits.amounts(claim) if isinstance(claim, Lease) else self.floor.shape(claim).amounts
+
+    def gate(self, work: Work, time: Seconds) -> Seconds | None:
+        """Return when, from `time` on, a start is allowed by back-off and window; None if never."""
+        time = max(time, work.not_before)
+        if work.window is None:
+            return time
+        windows = self.snapshot.windows.get(work.window, ())
+        following = bisect_right(windows, time, key=lambda window: window[1])
+        return max(time, windows[following][0]) if following < len(windows) else None
+
+    def short(self, work: Work) -> Lack | None:
+        """Return the first limit that lacks room for `work` at this moment, with what is needed of it."""
+        first: Lack | None = None
+        for option in self.options(work):
+            lack = next((pair for pair in option.needs if pair[0].profile.at(self.time) < pair[1]), None)
+            if lack is None:
+                return None
+            first = first or lack
+        return first
+
+    def attempt(self, work: Work) -> Placement | Lack | None:
+        """Place `work` at this moment for its whole limit.
+
+        Returns the placement, or the limit that forbids it, or None when cards, CPUs or memory lack.
+        """
+        return self._place(work, self.time + work.limit)
+
+    def fits_for_a_moment(self, work: Work) -> bool:
+        """Say whether `work` would fit now, if nothing were reserved for later."""
+        return isinstance(self._place(work, self.time + 1), Placement)
+
+    def earliest(self, work: Work, before: Seconds = FOREVER) -> tuple[Seconds, Placement] | None:
+        """Find the first start from this moment on and sooner than `before` that moves nothing booked."""
+        best: tuple[Seconds, Placement] | None = None
+        for option in self.options(work):
+            allowed = self._allowed(work)
+            for line, need in option.needs:
+                if not allowed or allowed[0][0] >= before:
+                    break
+                allowed = meet(allowed, line.profile.openings(need, work.limit, allowed[0][0]))
+            if not allowed or allowed[0][0] >= before:
+                continue
+            found = option.shelf.earliest(option.size, work.limit, allowed, before)
+            if found is not None:
+                before = found[0]
+                best = before, _placement(option, found[1])
+        return best
+
+    def holds(self, work: Work, placement: Placement, start: Seconds) -> bool:
+        """Say whether a placement made earlier is still free for `work` at `start`."""
+        if self.gate(work, start) != start:
+            return False
+        known = self.floor.cards
+        cards = [known[share.uuid] for share in placement.gpus if share.uuid in known]
+        if len(cards) < len(placement.gpus):
+            return False
+        for option in self.options(work):
+            if option.bay.partition == placement.partition and all(map(option.bay.has, cards)):
+                return _holds(option, cards, placement.nodes, start, start + work.limit)
+        return False
+
+    def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int = 1) -> None:
+        """Take what a claim needs over [start, end); `sign` -1 gives it back."""
+        self.floor.book(claim, placement, start, end, sign)
+        self.limits.book(claim, placement, start, end, sign)
+
+    def start(self, work: Work, placement: Placement) -> None:
+        """Take what `work` needs from this moment to its limit."""
+        end = self.time + work.limit
+        self.floor.hold(work, placement, end, whole=work.request.gpus > 0)
+        self.limits.hold(work, placement, end)
+
+    def _place(self, work: Work, end: Seconds) -> Placement | Lack | None:
+        time = self.time
+        first: Lack | None = None
+        shelved = False
+        for option in self.options(work):
+            lack = next((pair for pair in option.needs if not pair[0].profile.fits(pair[1], time, end)), None)
+            if lack is not None:
+                first = first or lack
+                continue
+            picked = option.shelf.pick(option.size, time, end)
+            if picked is not None:
+                return _placement(option, picked)
+            shelved = True
+        return None if shelved else first
+
+    def _allowed(self, work: Work) -> list[Interval]:
+        after = max(self.time, work.not_before)
+        if work.window is None:
+            return [(after, FOREVER)]
+        windows = self.snapshot.windows.get(work.window, ())
+        return [(max(first, after), last - 1) for first, last in windows if last > after]
+
+    def _resolve(self, work: Work) -> tuple[Option, ...]:
+        lines = self.limits.lines(work)
+        options = []
+        for fit in self.floor.shape(work).fits:
+            model, milli = fit.bay.model, fit.gpu_milli
+            taken = [(line, quota.amount(line.cap.resource, work.request, milli, model)) for line in lines]
+            needs = tuple(pair for pair in taken if pair[1])
+            options.append(Option(fit.bay, self.floor.shelf(fit.bay, work.kind), fit.size, milli, needs))
+        return tuple(options)
+
+
+def _holds(option: Option, cards: list[Card], nodes: tuple[str, ...], start: Seconds, end: Seconds) -> bool:
+    sites = [site for site in option.bay.sites if site.node in nodes]
+    return (
+        len(sites) == len(nodes)
+        and all(line.profile.fits(need, start, end) for line, need in option.needs)
+        and all(site.fits(option.size, start, end) for site in sites)
+        and all(option.shelf.view(card).fits(option.size.mib, start, end) for card in cards)
+    )
+
+
+def _placement(option: Option, picked: list[tuple[Site, list[Card]]]) -> Placement:
+    shares = tuple(GpuShare(card.gpu.uuid, option.size.mib) for _, cards in picked for card in cards)
+    return Placement(tuple(site.node for site, _ in picked), shares, option.gpu_milli, option.bay.partition)

@@ -1,0 +1,117 @@
+"""What starts now and what is promised: one pass over the board.
+
+Owns: the order of a pass: promises are carried, sessions placed, moved promises repaired, jobs
+started, promised or passed over in rank order; and which works a fast pass may leave out because
+they cannot start.
+Never: estimates (`forecast`), reasons (`verdicts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.feasibility import Feasibility
+from jupyter_gpupool.scheduler.model import Placement, Reason, Seconds, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.promises import Promises
+from jupyter_gpupool.scheduler.ranking import Ranking
+from jupyter_gpupool.scheduler.shortlist import Shortlist
+
+
+class Dispatch:
+    """One pass; `run` once, then read `starts`, `promises` and `order` (what still waits, best first)."""
+
+    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
+        self.board = Board(snapshot, now)
+        self.feasible = Feasibility(snapshot, self.board.floor, self.board.limits)
+        self.starts: list[Start] = []
+        self.order: list[Work] = []
+        self._now = now
+        self._snapshot = snapshot
+        self.promises: Promises
+
+    def eligible(self, work: Work) -> bool:
+        """Say whether work takes part at all: not held, not invalid, not impossible."""
+        return not work.held and not work.invalid and self.feasible.problem(work) is None
+
+    def run(self) -> None:
+        """Go through all that waits."""
+        self.promises = Promises(self.board, self.eligible)
+        for work in self._ranked(self._snapshot.waiting):
+            self._serve(work)
+        self.promises.repair()
+
+    def run_fast(self) -> bool:
+        """Go through what could start, and through the rest only where promises are free; stop early.
+
+        Returns False when a start made room for works that were left out: then `run` must decide.
+        """
+        self.promises = Promises(self.board, self.eligible)
+        shortlist = Shortlist(self.board, self.promises)
+        works, hopeful = shortlist.choose(), shortlist.hopeful()
+        served: set[int] = set()
+        for work in self._ranked(works) if hopeful else ():
+            served.add(work.id)
+            hopeful.pop(work.id, None)
+            if self._serve(work):
+                hopeful = {id_: other for id_, other in shortlist.hopeful().items() if id_ not in served}
+                if not all(map(shortlist.ranks, hopeful.values())):
+                    return False
+            if not hopeful:
+                break
+        self.promises.repair()
+        return True
+
+    def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
+        """Yield works in order; promises that sessions moved are repaired before the first job."""
+        board = self.board
+        for work in Ranking(self._snapshot, board.limits.groups, works, board.measure, self.eligible):
+            if work.kind == "job":
+                self.promises.repair()
+            yield work
+
+    def _serve(self, work: Work) -> bool:
+        started = self._start_session(work) if work.kind == "session" else self._start_job(work)
+        if not started:
+            self.order.append(work)
+        return started
+
+    def _start_session(self, work: Work) -> bool:
+        if self.board.gate(work, self._now) != self._now:
+            return False
+        if self._try(work):
+            return True
+        if not self.promises.any_due() and not self.board.fits_for_a_moment(work):
+            return False
+        lifted = self.promises.lift_all()
+        started = self._try(work)
+        self.promises.put_back(lifted, f"session {work.id}")
+        return started
+
+    def _start_job(self, work: Work) -> bool:
+        board, promises, now = self.board, self.promises, self._now
+        promise = promises.lift(work)
+        ready = board.gate(work, now) == now
+        if ready and self._try(work):
+            return True
+        if promise is not None:
+            promises.sooner(work, promise)
+        elif promises.open_to(work.group) and self._may_be_promised(work):
+            found = board.earliest(work)
+            if found is not None:
+                promises.give(work, *found)
+        return False
+
+    def _may_be_promised(self, work: Work) -> bool:
+        if work.not_before > self._now:
+            return False
+        short = self.board.short(work)
+        return short is None or short[0].cap.reason is not Reason.USER_LIMIT
+
+    def _try(self, work: Work) -> bool:
+        found = self.board.attempt(work)
+        if not isinstance(found, Placement):
+            return False
+        self.board.start(work, found)
+        self.starts.append(Start(work.id, found))
+        return True

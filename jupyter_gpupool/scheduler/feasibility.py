@@ -1,0 +1,191 @@
+"""What could never run in this pool, whoever else is there.
+
+Owns: the checks of a request against the cards, nodes, quotas and limits as a whole, with the numbers.
+Never: what is free now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jupyter_gpupool.scheduler import quota
+from jupyter_gpupool.scheduler.floor import Fit, Floor
+from jupyter_gpupool.scheduler.limits import Cap, ClaimKey, Limits
+from jupyter_gpupool.scheduler.model import Kind, Reason, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.timeline import FOREVER
+from jupyter_gpupool.scheduler.words import amount_text, duration_text, size_text
+
+EXCEEDS, NO_SUCH = "exceeds_limit", "no_such_gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request could never run: `code` is ``exceeds_limit`` or ``no_such_gpu``."""
+
+    code: str
+    message: str
+    used: int | None = None
+    limit: int | None = None
+    unit: str | None = None
+    hint: str | None = None
+
+    @property
+    def reason(self) -> Reason:
+        """Return the reason under which such work waits when it is in the queue already."""
+        return Reason.NO_SUCH_GPU if self.code == NO_SUCH else Reason.EXCEEDS_LIMIT
+
+
+class Feasibility:
+    """Answers for many works; what equal requests share is checked once."""
+
+    def __init__(self, snapshot: Snapshot, floor: Floor, limits: Limits) -> None:
+        self._snapshot = snapshot
+        self._floor = floor
+        self._limits = limits
+        self._bays = floor.everything()
+        self._places: dict[tuple[Kind, Request], Refusal | tuple[Fit, ...]] = {}
+        self._place_of: dict[int, Refusal | tuple[Fit, ...]] = {}
+        self._entries: dict[ClaimKey, Refusal | Seconds] = {}
+
+    def problem(self, work: Work) -> Refusal | None:
+        """Say why `work` could never run, or None when it could."""
+        entry = self._entry(work)
+        if isinstance(entry, Refusal):
+            return entry
+        if work.limit > entry:
+            return _too_long(work, entry)
+        place = self._place(work)
+        if isinstance(place, Refusal):
+            return place
+        refusal = None
+        for fit in place:
+            refusal = self._over_cap(work, fit)
+            if refusal is None:
+                return None
+        return refusal
+
+    def _entry(self, work: Work) -> Refusal | Seconds:
+        """Return why the owner could not submit at this priority, or the longest time limit."""
+        key = (work.kind, work.group, work.user, work.priority)
+        found = self._entries.get(key)
+        if found is None:
+            limits = self._limits.of_user(work.group, work.user)
+            longest = limits.session_time if work.kind == "session" else limits.job_time
+            found = self._priority(work) or (FOREVER if longest is None else longest)
+            self._entries[key] = found
+        return found
+
+    def _priority(self, work: Work) -> Refusal | None:
+        known = self._snapshot.priorities
+        cls = known.get(work.priority)
+        if cls is None and known:
+            hint = f"Choose one of: {', '.join(known)}."
+            return Refusal(EXCEEDS, f"There is no priority {work.priority}.", hint=hint)
+        if cls is not None and cls.groups is not None and work.group not in cls.groups:
+            only = ", ".join(sorted(cls.groups)) or "nobody"
+            message = f"Priority {cls.name} is for {only}; this is of group {work.group}."
+            return Refusal(EXCEEDS, message, hint="Choose another priority.")
+        return None
+
+    def _place(self, work: Work) -> Refusal | tuple[Fit, ...]:
+        """Return why no machine could hold this, or what it takes in each bay that could."""
+        found = self._place_of.get(work.id)
+        if found is None:
+            key = work.kind, work.request
+            found = self._places.get(key)
+            if found is None:
+                found = self._places[key] = self._partition(*key) or self._room(*key)
+            self._place_of[work.id] = found
+        return found
+
+    def _partition(self, kind: Kind, request: Request) -> Refusal | None:
+        partitions = self._snapshot.partitions
+        asked = request.partition
+        suitable = [name for name, partition in partitions.items() if kind in partition.kinds]
+        if not suitable:
+            return Refusal(NO_SUCH, f"No partition of this pool is for {kind}s.")
+        if asked is None or asked in suitable:
+            return None
+        what = f"is not for {kind}s" if asked in partitions else "does not exist"
+        return Refusal(NO_SUCH, f"Partition {asked} {what}.", hint=f"Choose one of: {', '.join(suitable)}.")
+
+    def _room(self, kind: Kind, request: Request) -> Refusal | tuple[Fit, ...]:
+        floor = self._floor
+        fits = [floor.fit(request, bay) for bay in self._bays if floor.suits(kind, request, bay)]
+        if not fits:
+            return self._no_card(kind, request)
+        roomy = tuple(fit for fit in fits if fit.bay.could_hold(fit.size))
+        return roomy or _too_many_cards(request, fits) or _too_large(request, fits)
+
+    def _no_card(self, kind: Kind, request: Request) -> Refusal:
+        type_ = f" of type {' or '.join(request.gpu_types)}" if request.gpu_types else ""
+        where = f"in partition {request.partition}" if request.partition else f"for {kind}s"
+        models = sorted({bay.model for bay in self._bays if bay.memory})
+        hint = f"The pool has: {', '.join(models)}." if models else "Ask for --gpus 0."
+        return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
+
+    def _over_cap(self, work: Work, fit: Fit) -> Refusal | None:
+        for cap in self._limits.caps(work):
+            need = quota.amount(cap.resource, work.request, fit.gpu_milli, fit.bay.model)
+            if need > cap.capacity:
+                return _over(work, cap, need)
+        return None
+
+
+def _too_long(work: Work, longest: Seconds) -> Refusal:
+    asked, most = duration_text(work.limit), duration_text(longest)
+    message = f"A time limit of {asked} is more than a {work.kind} in {work.group} may have: {most}."
+    return Refusal(EXCEEDS, message, work.limit, longest, "seconds", f"Ask for --time {most} or less.")
+
+
+def _too_many_cards(request: Request, fits: Sequence[Fit]) -> Refusal | None:
+    memory = max(fit.bay.memory for fit in fits)
+    if not request.gpus and min(fit.size.mib for fit in fits) > memory:
+        asked = min(fit.size.mib for fit in fits)
+        message = f"{size_text(asked)} is more than a card has: {size_text(memory)}."
+        return Refusal(EXCEEDS, message, asked, memory, "MiB", "Ask for whole cards with --gpus.")
+    most = max(len(fit.bay.cards) for fit in fits)
+    if request.gpus > most:
+        message = f"{request.gpus} cards of one kind are more than there are: {most}."
+        return Refusal(NO_SUCH, message, request.gpus, most, "gpus", f"Ask for at most {most}.")
+    largest = max(fit.bay.largest for fit in fits)
+    if request.gpus > largest and request.gpus % largest:
+        message = f"More than {largest} cards are given as whole nodes of {largest}; {request.gpus} are not."
+        return Refusal(NO_SUCH, message, request.gpus, largest, "gpus", f"Ask for a multiple of {largest}.")
+    return None
+
+
+def _too_large(request: Request, fits: Sequence[Fit]) -> Refusal:
+    """Say which of CPUs and memory no node could give beside the cards."""
+    fit = fits[0]
+    sites = [site for each in fits for site in each.bay.sites]
+    cpus = max((site.cpus.capacity for site in sites), default=0)
+    memory = max((site.memory.capacity for site in sites), default=0)
+    if fit.size.cpus > cpus:
+        most = cpus * request.cpus_milli // fit.size.cpus
+        asked = amount_text(quota.CPUS, request.cpus_milli)
+        message = f"{asked} are more than a node could give: {amount_text(quota.CPUS, most)}."
+        return Refusal(EXCEEDS, message, request.cpus_milli, most, "milli-CPU", "Ask for fewer with --cpus.")
+    if fit.size.memory > memory:
+        most = memory * request.memory_mib // fit.size.memory
+        asked = amount_text(quota.MEMORY, request.memory_mib)
+        message = f"{asked} is more than a node could give: {size_text(most)}."
+        return Refusal(EXCEEDS, message, request.memory_mib, most, "MiB", "Ask for less with --mem.")
+    beside = f"{amount_text(quota.CPUS, request.cpus_milli)} and {size_text(request.memory_mib)}"
+    message = f"No node has {request.gpus or 'enough'} cards together with {beside}."
+    return Refusal(NO_SUCH, message, hint="Ask for fewer cards, CPUs or less memory.")
+
+
+def _over(work: Work, cap: Cap, need: int) -> Refusal:
+    limit = cap.capacity
+    if cap.reason is Reason.GROUP_QUOTA:
+        asked, most = amount_text(cap.resource, need), amount_text(cap.resource, limit)
+        message = f"{asked} is more than group {cap.owner} could ever have: its quota is {most}."
+    elif cap.resource == quota.GPU:
+        asked, most = amount_text(cap.resource, need), amount_text(cap.resource, limit)
+        message = f"{asked} is more than {cap.owner} may hold at once: {most}."
+    else:
+        message = f"Even one {work.kind} is more than {cap.owner} may have at once: {limit}."
+    hint = f"Ask for at most {most}." if limit and cap.resource != quota.COUNT else "Ask your administrator."
+    return Refusal(EXCEEDS, message, need, limit, cap.resource, hint)

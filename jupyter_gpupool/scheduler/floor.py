@@ -1,0 +1,184 @@
+"""The machines: cards, nodes, and what of them a request could use.
+
+Owns: the cards and the nodes' CPUs and memory on the timeline, laid out in bays; the shape of a request
+in each bay that suits it.
+Never: who may have them (`limits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jupyter_gpupool.scheduler import quota
+from jupyter_gpupool.scheduler.limits import Claim
+from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Placement, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.placement import Bay, Card, Shelf, Site, Size
+from jupyter_gpupool.scheduler.timeline import Profile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What a request takes in one bay."""
+
+    bay: Bay
+    size: Size
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """A request on the machines: the bays that could hold it when empty.
+
+    `amounts` is what it counts, of each resource that a group is owed, in the first bay that suits it.
+    """
+
+    fits: tuple[Fit, ...]
+    amounts: dict[str, int]
+
+
+class Floor:
+    """The machines of one snapshot, at the moment `time`."""
+
+    def __init__(self, snapshot: Snapshot, now: Seconds, resources: Sequence[str]) -> None:
+        self.time = now
+        self._snapshot = snapshot
+        self._resources = resources
+        self.cards = {gpu.uuid: self._card(gpu) for gpu in snapshot.gpus}
+        self._nodes = {
+            node.name: (Profile(node.cpus_milli), Profile(node.memory_mib)) for node in snapshot.nodes
+        }
+        usable = {node.name for node in snapshot.nodes if node.available}
+        present = [card for card in self.cards.values() if card.gpu.available and card.gpu.node in usable]
+        self._complete = len(present) == len(self.cards) and len(usable) == len(snapshot.nodes)
+        self.bays = self._lay_out(present, usable)
+        self._shapes: dict[tuple[Kind, Request], Shape] = {}
+        self._shape_of: dict[int, Shape] = {}
+        self._shelves: dict[tuple[int, Kind], Shelf] = {}
+        self._shelves_of: dict[str, list[Shelf]] = {}
+
+    def shape(self, work: Work) -> Shape:
+        """Resolve a request; equal ones share the answer."""
+        found = self._shape_of.get(work.id)
+        if found is None:
+            key = work.kind, work.request
+            found = self._shapes.get(key)
+            if found is None:
+                found = self._shapes[key] = self._resolve(*key)
+            self._shape_of[work.id] = found
+        return found
+
+    def suits(self, kind: Kind, request: Request, bay: Bay) -> bool:
+        """Say whether a bay is of the right purpose, partition and type, whatever is free in it."""
+        if kind not in self._snapshot.partitions[bay.partition].kinds:
+            return False
+        if request.partition not in (None, bay.partition):
+            return False
+        if not (request.gpus or request.gpu_mib or request.share):
+            return bay.memory == 0
+        types = request.gpu_types
+        return bay.memory > 0 and (not types or any(quota.is_type(bay.model, type_) for type_ in types))
+
+    def fit(self, request: Request, bay: Bay) -> Fit:
+        """Return what a request takes of cards and nodes in a bay; CPUs in real cores."""
+        shared = bool(request.gpu_mib or request.share) and not request.gpus
+        cards = request.gpus or int(shared)
+        nodes = -(-cards // bay.largest) if cards > bay.largest > 0 else 1
+        cpus, memory = self._per_node(request, bay.partition, nodes)
+        size = Size(cards, quota.card_need(request, bay.memory), bool(request.gpus), cpus, memory)
+        return Fit(bay, size, quota.gpu_charge(request, bay.memory) if cards else 0)
+
+    def everything(self) -> list[Bay]:
+        """Lay out all cards, those that are away for now included."""
+        if self._complete:
+            return self.bays
+        return self._lay_out([self._card(gpu) for gpu in self._snapshot.gpus], self._nodes)
+
+    def shelf(self, bay: Bay, kind: Kind) -> Shelf:
+        """Return what is free for one kind of work in a bay at this moment."""
+        key = id(bay), kind
+        found = self._shelves.get(key)
+        if found is None:
+            found = self._shelves[key] = Shelf(bay, kind, self.time)
+            for card in bay.cards:
+                self._shelves_of.setdefault(card.gpu.uuid, []).append(found)
+        return found
+
+    def shelves(self, kind: Kind) -> list[Shelf]:
+        """Return what is free for one kind of work, in every bay that serves it."""
+        partitions = self._snapshot.partitions
+        return [self.shelf(bay, kind) for bay in self.bays if kind in partitions[bay.partition].kinds]
+
+    def hold(self, claim: Claim, placement: Placement, end: Seconds, *, whole: bool) -> None:
+        """Take what a lease has until `end`."""
+        for card, mib in self._taken(placement, whole=whole):
+            card.hold(claim.kind, end, mib)
+            self.refresh(card)
+        self._book_nodes(claim, placement, 0, end, 1)
+
+    def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
+        """Take what a claim needs over [start, end); `sign` -1 gives it back."""
+        for card, mib in self._taken(placement, whole=claim.request.gpus > 0):
+            card.book(claim.kind, start, end, mib, sign)
+            if start <= self.time < end:
+                self.refresh(card)
+        self._book_nodes(claim, placement, start, end, sign)
+
+    def refresh(self, card: Card) -> None:
+        """Take note of what is free on `card` at this moment."""
+        for shelf in self._shelves_of.get(card.gpu.uuid, ()):
+            shelf.refresh(card, self.time)
+
+    def _resolve(self, kind: Kind, request: Request) -> Shape:
+        fits = [self.fit(request, bay) for bay in self.bays if self.suits(kind, request, bay)]
+        milli, model = (fits[0].gpu_milli, fits[0].bay.model) if fits else (0, "")
+        amounts = {name: quota.amount(name, request, milli, model) for name in self._resources}
+        return Shape(tuple(fit for fit in fits if fit.bay.could_hold(fit.size)), amounts)
+
+    def _lay_out(self, cards: Iterable[Card], nodes: Iterable[str]) -> list[Bay]:
+        """Group cards that serve alike; a bay without cards holds a partition's CPU-only work."""
+        usable = set(nodes)
+        partitions = self._snapshot.partitions
+        bare = sorted(usable - {gpu.node for gpu in self._snapshot.gpus})
+        by_bay: dict[tuple[str, str, Mib], dict[str, Site]] = {}
+        for name in partitions:
+            by_bay[name, "", 0] = {node: Site(node, *self._nodes[node]) for node in bare}
+        for card in sorted(cards, key=lambda card: (card.gpu.node, card.gpu.index)):
+            gpu = card.gpu
+            if gpu.partition in partitions and gpu.node in usable:
+                _site(by_bay[gpu.partition, "", 0], gpu.node, self._nodes)
+                sites = by_bay.setdefault((gpu.partition, gpu.model, gpu.memory_mib), {})
+                _site(sites, gpu.node, self._nodes).cards.append(card)
+        order = {name: number for number, name in enumerate(partitions)}
+        keys = sorted(by_bay, key=lambda key: (order[key[0]], key[2], key[1]))
+        return [Bay(*key, list(by_bay[key].values())) for key in keys]
+
+    def _card(self, gpu: Gpu) -> Card:
+        partition = self._snapshot.partitions.get(gpu.partition)
+        return Card(gpu, partition.kinds if partition else ())
+
+    def _taken(self, placement: Placement, *, whole: bool) -> Iterable[tuple[Card, Mib]]:
+        for share in placement.gpus:
+            card = self.cards.get(share.uuid)
+            if card is not None:
+                yield card, card.memory if whole else share.mib
+
+    def _per_node(self, request: Request, partition: str, nodes: int) -> tuple[int, Mib]:
+        known = self._snapshot.partitions.get(partition)
+        overcommit = known.cpu_overcommit_milli if known else 1000
+        return -(-request.cpus_milli * 1000 // (overcommit * nodes)), -(-request.memory_mib // nodes)
+
+    def _book_nodes(
+        self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int
+    ) -> None:
+        amounts = self._per_node(claim.request, placement.partition, max(1, len(placement.nodes)))
+        for node in placement.nodes:
+            for profile, amount in zip(self._nodes.get(node, ()), amounts, strict=False):
+                profile.book(start, end, sign * amount)
+
+
+def _site(sites: dict[str, Site], node: str, nodes: dict[str, tuple[Profile, Profile]]) -> Site:
+    found = sites.get(node)
+    if found is None:
+        found = sites[node] = Site(node, *nodes[node])
+    return found

@@ -1,0 +1,382 @@
+"""Which cards.
+
+Owns: the cards of one kind in one partition (`Bay`), what is free on them at the moment that is
+being planned (`Shelf`), and the choice among them, now or later.
+Never: whether the owner may have them (quota, limits), nor who comes first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Seconds
+from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
+
+
+class Card:
+    """One card, seen by the kinds of work it serves: each sees a card that the other uses as full."""
+
+    __slots__ = ("gpu", "held", "memory", "order", "site", "views")
+
+    def __init__(self, gpu: Gpu, kinds: Iterable[Kind]) -> None:
+        self.gpu = gpu
+        self.memory = gpu.memory_mib
+        self.site = self.order = -1
+        self.views: dict[Kind, Profile] = {kind: Profile(self.memory) for kind in kinds}
+        self.held: list[tuple[Seconds, Kind, Mib]] = []
+
+    @property
+    def in_bay(self) -> bool:
+        """Say whether the card is laid out for use."""
+        return self.order >= 0
+
+    def book(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int = 1) -> None:
+        """Take `mib` for work of `kind` over [start, end); `sign` -1 gives it back."""
+        for viewer, view in self.views.items():
+            view.book(start, end, sign * (mib if viewer == kind else self.memory))
+
+    def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
+        """Take `mib` for a lease that exists and ends at `end`."""
+        self.held.append((end, kind, mib))
+        self.book(kind, 0, end, mib)
+
+    def first_free(self, kind: Kind, need: Mib) -> Seconds:
+        """Return the first time at which leases leave `need` free, whatever is reserved."""
+        free = self.memory - sum(mib if holder == kind else self.memory for _, holder, mib in self.held)
+        if free >= need:
+            return 0
+        for end, holder, mib in sorted(self.held):
+            free += mib if holder == kind else self.memory
+            if free >= need:
+                return end
+        return FOREVER
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """The cards of one bay in one node, and the node's CPUs and memory (with its cards or alone)."""
+
+    node: str
+    cpus: Profile
+    memory: Profile
+    cards: list[Card] = field(default_factory=list)
+
+    def fits(self, size: Size, start: Seconds, end: Seconds) -> bool:
+        """Say whether the node's CPUs and memory allow `size` over [start, end)."""
+        return self.cpus.fits(size.cpus, start, end) and self.memory.fits(size.memory, start, end)
+
+    def openings(self, size: Size, length: Seconds, allowed: list[Interval]) -> list[Interval]:
+        """Return the part of `allowed` in which the node's CPUs and memory allow a start."""
+        after = allowed[0][0]
+        both = meet(
+            self.cpus.openings(size.cpus, length, after), self.memory.openings(size.memory, length, after)
+        )
+        return meet(allowed, both)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a request needs in one bay: `cards` of `mib` each, and CPUs and memory in each node."""
+
+    cards: int
+    mib: Mib
+    whole: bool
+    cpus: int
+    memory: Mib
+
+
+class Bay:
+    """Cards of one model and memory in one partition: any of them serves alike."""
+
+    def __init__(self, partition: str, model: str, memory: Mib, sites: Sequence[Site]) -> None:
+        self.partition = partition
+        self.model = model
+        self.memory = memory
+        self.sites = list(sites)
+        self.cards = [card for site in sites for card in site.cards]
+        for number, site in enumerate(self.sites):
+            for card in site.cards:
+                card.site = number
+        for order, card in enumerate(self.cards):
+            card.order = order
+        self._could: dict[Size, bool] = {}
+        self.largest = max((len(site.cards) for site in self.sites), default=0)
+
+    def has(self, card: Card) -> bool:
+        """Say whether `card` is one of the bay's."""
+        return 0 <= card.order < len(self.cards) and self.cards[card.order] is card
+
+    def could_hold(self, size: Size) -> bool:
+        """Say whether `size` fits when nothing else is here."""
+        found = self._could.get(size)
+        if found is None:
+            found = self._could[size] = self._fits_empty(size)
+        return found
+
+    def _fits_empty(self, size: Size) -> bool:
+        roomy = [
+            len(site.cards)
+            for site in self.sites
+            if site.cpus.capacity >= size.cpus and site.memory.capacity >= size.memory
+        ]
+        if not roomy or size.mib > self.memory:
+            return False
+        if size.cards <= self.largest:
+            return max(roomy) >= size.cards
+        return whole_nodes(list(range(len(roomy))), roomy, size.cards) is not None
+
+
+class Shelf:
+    """What is free for one kind of work on the cards of a bay, at the moment that is being planned.
+
+    `most_idle` is the largest number of wholly free cards in one node, `most_free` the largest free
+    piece of one card.
+    """
+
+    def __init__(self, bay: Bay, kind: Kind, time: Seconds) -> None:
+        self.bay = bay
+        self._kind: Kind = kind
+        self._free = [0] * len(bay.cards)
+        self._partly: list[tuple[Mib, int]] = []
+        self._idle: list[set[int]] = [set() for _ in bay.sites]
+        self._by_count: list[set[int]] = [set() for _ in range(bay.largest + 1)]
+        self._by_count[0].update(range(len(bay.sites)))
+        self.most_idle = 0
+        self.most_free: Mib = 0
+        self._bounds: dict[tuple[Mib, int], list[tuple[Seconds, int, list[tuple[Seconds, int]]]]] = {}
+        for card in bay.cards:
+            self.refresh(card, time)
+
+    def view(self, card: Card) -> Profile:
+        """Return what is free on `card` for the kind of work that this shelf serves."""
+        return card.views[self._kind]
+
+    def refresh(self, card: Card, time: Seconds) -> None:
+        """Take note of what is free on `card` at `time`."""
+        free, old, order = max(0, self.view(card).at(time)), self._free[card.order], card.order
+        if free == old:
+            return
+        self._free[order] = free
+        if old == card.memory:
+            self._move(card, idle=False)
+        elif old:
+            del self._partly[bisect_left(self._partly, (old, order))]
+        if free == card.memory:
+            self._move(card, idle=True)
+        elif free:
+            insort(self._partly, (free, order))
+        self._note_most()
+
+    def idle(self) -> int:
+        """Return how many cards are wholly free."""
+        return sum(map(len, self._idle))
+
+    def open_sites(self) -> Iterator[tuple[Site, int, list[Profile]]]:
+        """Yield each node that has some of a card free (or no cards here at all): idle cards, free pieces."""
+        orders: dict[int, list[int]] = {}
+        for _, order in self._partly:
+            orders.setdefault(self.bay.cards[order].site, []).append(order)
+        for number, cards in enumerate(self._idle):
+            found = [*cards, *orders.get(number, ())]
+            if found or not self.bay.memory:
+                views = [self.view(self.bay.cards[order]) for order in found]
+                yield self.bay.sites[number], len(cards), views
+
+    def may_hold(self, size: Size) -> bool:
+        """Say, at little cost, whether `size` could fit at this moment."""
+        if not size.cards:
+            return True
+        if not size.whole:
+            return self.most_free >= size.mib
+        return self.most_idle >= min(size.cards, self.bay.largest)
+
+    def pick(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+        """Choose nodes and cards that are free over all of [start, end), from what is free at this moment."""
+        if not size.cards:
+            return self._pick_node(size, start, end)
+        if not self.may_hold(size):
+            return None
+        if not size.whole:
+            return self._pick_share(size, start, end)
+        if size.cards > self.bay.largest:
+            return self._pick_nodes(size, start, end)
+        return self._pick_cards(size, start, end)
+
+    def _pick_node(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+        sites = [site for site in self.bay.sites if site.fits(size, start, end)]
+        if not sites:
+            return None
+        return [(min(sites, key=lambda site: site.cpus.at(start)), [])]
+
+    def _pick_share(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+        for position in range(bisect_left(self._partly, (size.mib, -1)), len(self._partly)):
+            card = self.bay.cards[self._partly[position][1]]
+            site = self.bay.sites[card.site]
+            if self.view(card).fits(size.mib, start, end) and site.fits(size, start, end):
+                return [(site, [card])]
+        return self._pick_cards(size, start, end)
+
+    def _pick_cards(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+        """Take idle cards of one node: linked ones if any node has them, of the node with the fewest idle."""
+        scattered: list[tuple[Site, list[Card]]] | None = None
+        for count in range(size.cards, self.bay.largest + 1):
+            for number in sorted(self._by_count[count]):
+                site = self.bay.sites[number]
+                cards = [
+                    card
+                    for order in sorted(self._idle[number])
+                    if (card := self.bay.cards[order]).views[self._kind].fits(size.mib, start, end)
+                ]
+                if len(cards) < size.cards or not site.fits(size, start, end):
+                    continue
+                chosen, linked = choose_linked(cards, size.cards)
+                if linked:
+                    return [(site, chosen)]
+                scattered = scattered or [(site, chosen)]
+        return scattered
+
+    def _pick_nodes(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+        whole = [
+            number
+            for number, site in enumerate(self.bay.sites)
+            if len(self._idle[number]) == len(site.cards)
+            and site.fits(size, start, end)
+            and all(self.view(card).fits(size.mib, start, end) for card in site.cards)
+        ]
+        return self._take_nodes(whole, size)
+
+    def _take_nodes(self, numbers: list[int], size: Size) -> list[tuple[Site, list[Card]]] | None:
+        sites = self.bay.sites
+        taken = whole_nodes(numbers, [len(sites[number].cards) for number in numbers], size.cards)
+        return None if taken is None else [(sites[number], sites[number].cards) for number in taken]
+
+    def earliest(
+        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+    ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
+        """Find the first start within `allowed`, sooner than `before`, and the cards for it."""
+        if not size.cards:
+            return self._earliest_node(size, length, allowed, before)
+        if size.cards > self.bay.largest:
+            return self._earliest_nodes(size, length, allowed, before)
+        best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
+        for bound, number, bounds in self._by_bound(size):
+            if bound >= before:
+                break
+            site = self.bay.sites[number]
+            opened = site.openings(size, length, allowed)
+            if not opened or opened[0][0] >= before:
+                continue
+            candidates = [self.bay.cards[order] for first, order in bounds if first < before]
+            views = [self.view(card).openings(size.mib, length, opened[0][0]) for card in candidates]
+            found = _first_common([meet(opened, view) for view in views], size.cards, before)
+            if found is not None:
+                before, indices = found
+                cards = sorted((candidates[index] for index in indices), key=lambda card: card.order)
+                best = before, [(site, choose_linked(cards, size.cards)[0])]
+        return best
+
+    def _earliest_node(
+        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+    ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
+        best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
+        for site in self.bay.sites:
+            opened = site.openings(size, length, allowed)
+            if opened and opened[0][0] < before:
+                before = opened[0][0]
+                best = before, [(site, [])]
+        return best
+
+    def _earliest_nodes(
+        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+    ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
+        openings = []
+        for site in self.bay.sites:
+            opened = site.openings(size, length, allowed)
+            for card in site.cards:
+                if opened:
+                    opened = meet(opened, self.view(card).openings(size.mib, length, opened[0][0]))
+            openings.append(opened)
+        for start in sorted({first for opened in openings for first, _ in opened}):
+            if start >= before:
+                return None
+            numbers = [n for n, opened in enumerate(openings) if _contains(opened, start)]
+            taken = self._take_nodes(numbers, size)
+            if taken is not None:
+                return start, taken
+        return None
+
+    def _by_bound(self, size: Size) -> list[tuple[Seconds, int, list[tuple[Seconds, int]]]]:
+        """Sort the nodes by when their leases could first leave enough cards free."""
+        key = (size.mib, size.cards)
+        if key not in self._bounds:
+            table = []
+            for number, site in enumerate(self.bay.sites):
+                if len(site.cards) >= size.cards:
+                    bounds = [(card.first_free(self._kind, size.mib), card.order) for card in site.cards]
+                    bounds.sort()
+                    table.append((bounds[size.cards - 1][0], number, bounds))
+            table.sort(key=lambda row: row[:2])
+            self._bounds[key] = table
+        return self._bounds[key]
+
+    def _note_most(self) -> None:
+        count = self.bay.largest
+        while count and not self._by_count[count]:
+            count -= 1
+        self.most_idle = count
+        if count:
+            self.most_free = self.bay.memory
+        else:
+            self.most_free = self._partly[-1][0] if self._partly else 0
+
+    def _move(self, card: Card, *, idle: bool) -> None:
+        cards = self._idle[card.site]
+        self._by_count[len(cards)].discard(card.site)
+        (cards.add if idle else cards.discard)(card.order)
+        self._by_count[len(cards)].add(card.site)
+
+
+def choose_linked(cards: list[Card], count: int) -> tuple[list[Card], bool]:
+    """Take `count` of one node's `cards`, and say whether they are linked.
+
+    They are of the smallest link group that has so many; where none has, the largest groups go first.
+    """
+    if count == len(cards) == 1:
+        return cards, True
+    groups: dict[str, list[Card]] = {}
+    for card in cards:
+        groups.setdefault(card.gpu.link_group, []).append(card)
+    enough = [group for group in groups.values() if len(group) >= count]
+    if enough:
+        return min(enough, key=len)[:count], True
+    largest_first = sorted(groups.values(), key=len, reverse=True)
+    return [card for group in largest_first for card in group][:count], False
+
+
+def whole_nodes(numbers: list[int], sizes: list[int], cards: int) -> list[int] | None:
+    """Choose whole nodes (`sizes` cards each) that have exactly `cards` together, the first that do."""
+    ways: dict[int, list[int]] = {0: []}
+    for number, size in zip(numbers, sizes, strict=True):
+        for total, taken in list(ways.items()):
+            if total + size <= cards:
+                ways.setdefault(total + size, [*taken, number])
+        if cards in ways:
+            return ways[cards]
+    return None
+
+
+def _first_common(
+    openings: list[list[Interval]], count: int, before: Seconds
+) -> tuple[Seconds, list[int]] | None:
+    """Find the first time before `before` that lies in `count` of the lists, and which those are."""
+    for start in sorted({first for opened in openings for first, _ in opened if first < before}):
+        indices = [index for index, opened in enumerate(openings) if _contains(opened, start)]
+        if len(indices) >= count:
+            return start, indices
+    return None
+
+
+def _contains(opened: list[Interval], time: Seconds) -> bool:
+    return any(first <= time <= last for first, last in opened)

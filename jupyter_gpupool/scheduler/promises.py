@@ -1,0 +1,149 @@
+"""Expected starts that are reserved.
+
+Owns: carrying promises from one plan to the next, where they stay unless a named event moves them.
+Never: who gets a new one (see `dispatch`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.model import Placement, Promise, PromiseMove, Seconds, Work
+
+POLICY_CHANGE = "policy change"
+
+
+class Promises:
+    """The reservations on one board, and the moves that this plan made."""
+
+    def __init__(self, board: Board, eligible: Callable[[Work], bool]) -> None:
+        snapshot = board.snapshot
+        self._board = board
+        self._reserved: dict[int, Promise] = {}
+        self._broken: list[tuple[Promise, str | None]] = []
+        self.moves: list[PromiseMove] = []
+        made = {promise.work for promise in snapshot.promises}
+        self._works = {work.id: work for work in snapshot.waiting if work.id in made} if made else {}
+        for promise in sorted(
+            snapshot.promises, key=lambda promise: (promise.start, promise.made, promise.work)
+        ):
+            work = self._works.get(promise.work)
+            if work is not None and eligible(work):
+                self._keep(promise, None)
+        self.carried = frozenset(self._reserved) | {promise.work for promise, _ in self._broken}
+        counts = Counter(self._works[id_].group for id_ in self.carried)
+        settings = snapshot.settings
+        self._left = settings.promises - len(self.carried)
+        self._left_of = {name: settings.promises_per_group - counts[name] for name in board.limits.groups}
+
+    def all(self) -> tuple[Promise, ...]:
+        """Return all promises, soonest first."""
+        return tuple(sorted(self._reserved.values(), key=lambda promise: (promise.start, promise.work)))
+
+    def get(self, work: int) -> Promise | None:
+        """Return the promise of a work, if it has one."""
+        return self._reserved.get(work)
+
+    def any_due(self) -> bool:
+        """Say whether a promise takes resources at this moment."""
+        return any(promise.start <= self._board.time for promise in self._reserved.values())
+
+    def open_to(self, group: str) -> bool:
+        """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
+        return self._left > 0 and self._left_of[group] > 0
+
+    def give(self, work: Work, start: Seconds, placement: Placement) -> None:
+        """Promise a start to a work that had none."""
+        self._works[work.id] = work
+        self._left -= 1
+        self._left_of[work.group] -= 1
+        self._reserve(Promise(work.id, start, placement, self._board.time))
+
+    def lift(self, work: Work) -> Promise | None:
+        """Take a work's own promise off the board, to try it sooner."""
+        promise = self._reserved.pop(work.id, None)
+        if promise is not None:
+            self._book(promise, -1)
+        return promise
+
+    def sooner(self, work: Work, promise: Promise) -> None:
+        """Put a lifted promise back, earlier if the board allows that now."""
+        found = self._board.earliest(work, promise.start)
+        self._reserve(Promise(work.id, *found, promise.made) if found else promise)
+
+    def lift_all(self) -> list[Promise]:
+        """Take all promises off the board, for a session that comes before them."""
+        lifted = list(self._reserved.values())
+        for promise in lifted:
+            self._book(promise, -1)
+        self._reserved.clear()
+        return lifted
+
+    def put_back(self, lifted: list[Promise], cause: str | None) -> None:
+        """Reserve lifted promises again; those that no longer fit are moved later, for `cause`."""
+        for promise in lifted:
+            self._keep(promise, cause)
+
+    def repair(self) -> None:
+        """Give promises that no longer hold the next start that moves no other; note each move later."""
+        if not self._broken:
+            return
+        broken, self._broken = self._broken, []
+        for promise, cause in broken:
+            work = self._works[promise.work]
+            found = self._board.earliest(work)
+            if found is None:
+                continue
+            start, placement = found
+            self._reserve(Promise(work.id, start, placement, promise.made))
+            if start > max(promise.start, self._board.time):
+                move = PromiseMove(work.id, promise.start, start, cause or self._cause(work, promise))
+                self.moves.append(move)
+
+    def _keep(self, promise: Promise, cause: str | None) -> None:
+        work = self._works[promise.work]
+        start = max(promise.start, self._board.time)
+        if self._board.holds(work, promise.placement, start):
+            self._reserve(Promise(work.id, start, promise.placement, promise.made))
+        else:
+            self._broken.append((promise, cause))
+
+    def _reserve(self, promise: Promise) -> None:
+        self._reserved[promise.work] = promise
+        self._book(promise, 1)
+
+    def _book(self, promise: Promise, sign: int) -> None:
+        work = self._works[promise.work]
+        self._board.book(work, promise.placement, promise.start, promise.start + work.limit, sign)
+
+    def _cause(self, work: Work, promise: Promise) -> str:
+        """Name what made a promise impossible: a card, a lease in its way, back-off, or the policy."""
+        board, now = self._board, self._board.time
+        uuids = {share.uuid for share in promise.placement.gpus}
+        for uuid in sorted(uuids):
+            card = board.floor.cards.get(uuid)
+            if card is None:
+                return f"card {uuid} was lost"
+            if not card.in_bay:
+                return f"card {card.gpu.index} of {card.gpu.node} is not available"
+        if work.not_before > promise.start:
+            return "a failed start, which is tried again later"
+        nodes = set(promise.placement.nodes)
+        near = [
+            lease
+            for lease in board.snapshot.leases
+            if lease.group == work.group or lease.user == work.user or nodes & set(lease.placement.nodes)
+        ]
+        near.sort(key=lambda lease: not uuids & {share.uuid for share in lease.placement.gpus})
+        for lease in near:
+            if lease.end <= now:
+                return f"late end of {lease.kind} {lease.work}"
+            if lease.end > promise.start and lease.start >= promise.made and lease.kind == "session":
+                return f"session {lease.work}"
+        for lease in near:
+            on_card = bool(uuids & {share.uuid for share in lease.placement.gpus})
+            if on_card and lease.end > promise.start:
+                return f"extension of {lease.kind} {lease.work}"
+        return POLICY_CHANGE

@@ -1,0 +1,138 @@
+"""How much of one resource is free over time.
+
+Owns: the step function `Profile` and the arithmetic of intervals.
+Never: what the resource is (card, CPU, quota, user limit), nor who gets it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from jupyter_gpupool.scheduler.model import Seconds
+
+BEGIN: Seconds = 0
+FOREVER: Seconds = 1 << 62
+
+_UNREAD: list[int] = []  # shared by all profiles that nobody has read; never changed
+
+Interval = tuple[Seconds, Seconds]  # both ends belong to it
+
+
+class Profile:
+    """The free amount of one resource, as steps: `free[i]` holds from `times[i]` to `times[i + 1]`.
+
+    Bookings are only noted until somebody asks: most of a large pool's profiles are never read.
+    """
+
+    __slots__ = ("_free", "_noted", "_settled", "_times", "capacity")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._times: list[Seconds] = _UNREAD
+        self._free: list[int] = _UNREAD
+        self._noted: list[tuple[Seconds, Seconds, int]] = []
+        self._settled = False
+
+    def book(self, start: Seconds, end: Seconds, amount: int) -> None:
+        """Take `amount` over [start, end); a negative amount gives it back."""
+        self._noted.append((start, end, amount))
+        self._settled = False
+
+    def at(self, time: Seconds) -> int:
+        """Return what is free at `time`."""
+        if not self._settled:
+            self._settle()
+        return self._free[bisect_right(self._times, time) - 1]
+
+    def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
+        """Say whether `need` is free over all of [start, end)."""
+        if not self._settled:
+            self._settle()
+        times, free = self._times, self._free
+        step = bisect_right(times, start) - 1
+        if free[step] < need:
+            return False
+        step += 1
+        last = len(times)
+        while step < last and times[step] < end:
+            if free[step] < need:
+                return False
+            step += 1
+        return True
+
+    def reach(self, need: int, start: Seconds) -> Seconds:
+        """Return until when `need` stays free from `start` on (`start` itself: not free at all)."""
+        if not self._settled:
+            self._settle()
+        step = bisect_right(self._times, start) - 1
+        if self._free[step] < need:
+            return start
+        for later in range(step + 1, len(self._times)):
+            if self._free[later] < need:
+                return self._times[later]
+        return FOREVER
+
+    def openings(self, need: int, length: Seconds, after: Seconds) -> list[Interval]:
+        """List when something may start, at `after` or later, that takes `need` for `length` seconds."""
+        if not self._settled:
+            self._settle()
+        times, free = self._times, self._free
+        step = bisect_right(times, after) - 1
+        found: list[Interval] = []
+        opened = after if free[step] >= need else None
+        for later in range(step + 1, len(times)):
+            if free[later] >= need:
+                if opened is None:
+                    opened = times[later]
+            elif opened is not None:
+                if times[later] - length >= opened:
+                    found.append((opened, times[later] - length))
+                opened = None
+        if opened is not None:
+            found.append((opened, FOREVER))
+        return found
+
+    def _settle(self) -> None:
+        noted, self._noted = self._noted, []
+        self._settled = True
+        if self._times is _UNREAD:
+            self._build(noted)
+            return
+        for start, end, amount in noted:
+            first, last = self._cut(start), self._cut(end)
+            for step in range(first, last):
+                self._free[step] -= amount
+
+    def _build(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
+        changes: dict[Seconds, int] = {BEGIN: 0}
+        for start, end, amount in noted:
+            changes[start] = changes.get(start, 0) - amount
+            changes[end] = changes.get(end, 0) + amount
+        self._times = sorted(changes)
+        level = self.capacity
+        self._free = []
+        for time in self._times:
+            level += changes[time]
+            self._free.append(level)
+
+    def _cut(self, time: Seconds) -> int:
+        step = bisect_left(self._times, time)
+        if step == len(self._times) or self._times[step] != time:
+            self._times.insert(step, time)
+            self._free.insert(step, self._free[step - 1])
+        return step
+
+
+def meet(one: list[Interval], other: list[Interval]) -> list[Interval]:
+    """Intersect two sorted lists of disjoint intervals."""
+    found: list[Interval] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if first <= last:
+            found.append((first, last))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found

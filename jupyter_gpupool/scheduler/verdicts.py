@@ -1,0 +1,148 @@
+"""Why each work waits: one reason, the first that holds, with its numbers.
+
+Owns: the order of the reasons and their facts (`reasons` makes sentences of them).
+Never: a decision; it reads the board after the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jupyter_gpupool.scheduler.board import Board, Lack, Option
+from jupyter_gpupool.scheduler.feasibility import Feasibility
+from jupyter_gpupool.scheduler.model import Promise, Reason, Work
+from jupyter_gpupool.scheduler.placement import Shelf, Size
+
+Facts = Mapping[str, object]
+Cause = tuple[Reason, Facts]
+Options = tuple[Option, ...]
+
+
+class Judge:
+    """Judges the works that wait after a pass."""
+
+    def __init__(self, board: Board, feasible: Feasibility, promises: Sequence[Promise]) -> None:
+        self._board = board
+        self._feasible = feasible
+        self._promises = promises
+        self._now = board.time
+        self._first: dict[Shelf, int] = {}
+        self._lacks: dict[Lack, Facts] = {}
+        self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...]], Facts] = {}
+
+    def unranked(self, work: Work) -> Cause:
+        """Judge work that takes no part: held, invalid, or impossible."""
+        if work.held:
+            return Reason.HELD, {"why": work.held}
+        if work.invalid:
+            return Reason.INVALID, {"why": work.invalid}
+        refusal = self._feasible.problem(work)
+        if refusal is None:
+            raise ValueError(f"work {work.id} takes part in the ranking")
+        return refusal.reason, {
+            "message": refusal.message,
+            "used": refusal.used,
+            "limit": refusal.limit,
+            "unit": refusal.unit,
+            "hint": refusal.hint,
+        }
+
+    def ranked(self, work: Work) -> Cause:
+        """Judge work that takes part; call it for all of them in rank order."""
+        board, now = self._board, self._now
+        if work.window is not None and not self._inside(work):
+            return Reason.OUTSIDE_WINDOW, {"window": work.window, "opens": board.gate(work, now), "now": now}
+        lack = board.short(work)
+        if lack is not None and lack[0].cap.reason is Reason.USER_LIMIT:
+            return Reason.USER_LIMIT, self._lack(lack)
+        if work.not_before > now:
+            return Reason.BACK_OFF, {"until": work.not_before, "now": now}
+        options = board.options(work)
+        if not options:
+            return Reason.UNAVAILABLE, self._away(work)
+        if lack is not None:
+            return lack[0].cap.reason, self._lack(lack)
+        return self._behind(work, options)
+
+    def _inside(self, work: Work) -> bool:
+        windows = self._board.snapshot.windows.get(work.window or "", ())
+        return any(first <= self._now < last for first, last in windows)
+
+    def _behind(self, work: Work, options: Options) -> Cause:
+        """Nothing but room lacks: say who comes first, or what is busy."""
+        shelves = [option.shelf for option in options]
+        first = next((self._first[shelf] for shelf in shelves if shelf in self._first), None)
+        for shelf in shelves:
+            self._first.setdefault(shelf, work.id)
+        room = self._room(options)
+        if first is not None:
+            return Reason.PRIORITY, {"room": room, "first": first}
+        blocker = self._blocker(work, options) if self._board.fits_for_a_moment(work) else None
+        if blocker is not None:
+            return Reason.PRIORITY, {"room": room, "first": blocker.work, "promised": blocker.start}
+        return Reason.RESOURCES, {"room": room}
+
+    def _blocker(self, work: Work, options: Options) -> Promise | None:
+        """Find the promise that a start now would delay: the soonest in the same partition."""
+        partitions = {option.bay.partition for option in options}
+        for promise in self._promises:
+            if promise.work != work.id and promise.placement.partition in partitions:
+                return promise
+        return None
+
+    def _room(self, options: Options) -> Facts:
+        shelves = tuple(option.shelf for option in options)
+        sizes = tuple(option.size for option in options)
+        key = shelves, sizes
+        found = self._rooms.get(key)
+        if found is None:
+            size = sizes[0]
+            idle = sum(shelf.idle() for shelf in shelves)
+            ends = [end for shelf in shelves for card in shelf.bay.cards for end, _, _ in card.held]
+            found = self._rooms[key] = {
+                "partition": " or ".join(dict.fromkeys(shelf.bay.partition for shelf in shelves)),
+                "cards": size.cards,
+                "mib": 0 if size.whole else size.mib,
+                "cpus_milli": size.cpus,
+                "memory_mib": size.memory,
+                "total": sum(len(shelf.bay.cards) for shelf in shelves),
+                "busy": sum(len(shelf.bay.cards) for shelf in shelves) - idle,
+                "largest_free_mib": max(shelf.most_free for shelf in shelves),
+                "cards_free": any(map(Shelf.may_hold, shelves, sizes)),
+                "frees": min(ends, default=None),
+                "now": self._now,
+            }
+        return found
+
+    def _away(self, work: Work) -> Facts:
+        """Tell which of the cards that would serve are not available, and why."""
+        board = self._board
+        nodes = {node.name: node for node in board.snapshot.nodes}
+        suitable = [
+            bay for bay in board.floor.everything() if board.floor.suits(work.kind, work.request, bay)
+        ]
+        cards = [card for bay in suitable for card in bay.cards]
+        gone = [card.gpu for card in cards if not (card.gpu.available and nodes[card.gpu.node].available)]
+        why = {gpu.unavailable_because or nodes[gpu.node].unavailable_because for gpu in gone} | {
+            nodes[site.node].unavailable_because for bay in suitable for site in bay.sites
+        }
+        return {
+            "total": len(cards),
+            "away": len(gone),
+            "because": "; ".join(sorted(text for text in why if text)),
+        }
+
+    def _lack(self, lack: Lack) -> Facts:
+        found = self._lacks.get(lack)
+        if found is None:
+            line, need = lack
+            found = self._lacks[lack] = {
+                "what": line.cap.what,
+                "owner": line.cap.owner,
+                "used": line.profile.capacity - line.profile.at(self._now),
+                "limit": line.profile.capacity,
+                "need": need,
+                "frees": self._board.limits.next_end(line.cap),
+                "now": self._now,
+            }
+        return found
