@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from jupyter_gpupool.ledger import CardRecord, Job, JobState, LeaseRecord, Ledger, NewJob, NewSession
 from jupyter_gpupool.scheduler.model import GpuShare, Placement, Request
@@ -115,6 +117,32 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 @pytest.fixture
 def ledger(opened: Open) -> Ledger:
     return opened.ledger
+
+
+@pytest.fixture
+def connections() -> Iterator[list[sqlite3.Connection]]:
+    """Collect the SQLite connections that are opened."""
+    made: list[sqlite3.Connection] = []
+
+    def collect(connection: sqlite3.Connection, _record: object) -> None:
+        made.append(connection)
+
+    event.listen(Engine, "connect", collect)
+    yield made
+    event.remove(Engine, "connect", collect)
+
+
+@pytest.fixture
+def commits() -> Iterator[list[object]]:
+    """Collect the transactions that are committed."""
+    seen: list[object] = []
+
+    def collect(connection: object) -> None:
+        seen.append(connection)
+
+    event.listen(Engine, "commit", collect)
+    yield seen
+    event.remove(Engine, "commit", collect)
 
 
 @dataclass

@@ -98,7 +98,10 @@ def test_work_without_cards_takes_none(ledger, sample):
     assert start(ledger, job.id, sample.place(), "none").placement.gpus == ()
 
 
-def test_cards_are_remembered_and_replaced(opened, sample):
+def test_cards_are_remembered_and_replaced(opened, sample, commits):
     assert opened.reopen().cards == {card.uuid: card for card in sample.cards()}
+    commits.clear()
+    opened.ledger.set_cards(sample.cards())
+    assert not commits
     opened.ledger.set_cards(sample.cards(1))
     assert list(opened.reopen().cards) == ["SIM-0"]

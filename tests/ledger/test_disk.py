@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import pytest
-from sqlalchemy import Engine, event
 
 from jupyter_gpupool.ledger import JobState, Ledger, LedgerUnavailable, Overbooked
 from jupyter_gpupool.scheduler.model import Promise, PromiseMove, Reason
@@ -97,19 +96,6 @@ WRITES = """
 """
 
 
-@pytest.fixture
-def connections():
-    """Collect the SQLite connections that are opened."""
-    opened = []
-
-    def collect(connection, _record):
-        opened.append(connection)
-
-    event.listen(Engine, "connect", collect)
-    yield opened
-    event.remove(Engine, "connect", collect)
-
-
 @pytest.mark.parametrize("write", WRITES.split())
 def test_a_disk_that_turns_read_only_changes_nothing(tmp_path, sample, connections, write):
     path = tmp_path / "ledger.sqlite"
@@ -127,6 +113,13 @@ def test_a_disk_that_turns_read_only_changes_nothing(tmp_path, sample, connectio
     ledger = Ledger.open(path, now=0, boot_id="b")
     assert image(ledger) == after
     ledger.close()
+
+
+def test_what_is_committed_is_on_disk_before_it_is_acknowledged(opened, connections):
+    opened.reopen()
+    (mode,) = connections[-1].execute("PRAGMA journal_mode").fetchone()
+    (synchronous,) = connections[-1].execute("PRAGMA synchronous").fetchone()
+    assert (mode, synchronous) == ("wal", 2)  # 2: FULL
 
 
 def test_prune_on_a_read_only_disk_changes_nothing(opened, connections):

@@ -91,3 +91,19 @@ def test_numbers_are_never_given_again(opened, sample):
     job = ledger.add_job(sample.job(), 200)
     assert job.id == 2
     assert ledger.start_job(job.id, sample.place("SIM-0"), 200, mode="whole").id == lease.id + 1
+
+
+def test_an_environment_goes_with_its_last_job_and_may_come_back(opened, sample, connections):
+    ledger = opened.reopen()
+
+    def environments():
+        return connections[-1].execute("SELECT count(*) FROM environments").fetchone()[0]
+
+    for owner in ("ada", "eve"):
+        ledger.cancel_queued(ledger.add_job(sample.job(owner=owner), 0).id, "by ada", len(owner))
+    late = ledger.add_job(sample.job(environment={"OWN": "1"}), 0)
+    assert environments() == 2
+    ledger.prune(100, 60)
+    assert environments() == 1
+    again = ledger.add_job(sample.job(), 100)
+    assert opened.reopen().jobs == {late.id: late, again.id: again}

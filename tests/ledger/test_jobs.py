@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
-from sqlalchemy import Engine, event
 
 from jupyter_gpupool.ledger import IllegalTransition, JobState, LeaseState, StartOrder, UnknownId
 from jupyter_gpupool.ledger.records import Note
 from jupyter_gpupool.scheduler.model import Work
-
-
-@contextmanager
-def commits():
-    """Count the transactions that are committed."""
-    seen = []
-
-    def count(connection):
-        seen.append(connection)
-
-    event.listen(Engine, "commit", count)
-    try:
-        yield seen
-    finally:
-        event.remove(Engine, "commit", count)
 
 
 def test_a_job_is_kept_as_it_was_submitted(opened, sample):
@@ -35,16 +17,16 @@ def test_a_job_is_kept_as_it_was_submitted(opened, sample):
     assert opened.reopen().jobs == {1: job}
 
 
-def test_the_whole_life_in_one_commit_a_step(opened, sample):
+def test_the_whole_life_in_one_commit_a_step(opened, sample, commits):
     ledger = opened.ledger
-    with commits() as seen:
-        job = ledger.add_job(sample.job(), 10)
-        lease = ledger.start_job(job.id, sample.place("SIM-0"), 20, mode="whole", charge_milli=2000)
-        started = ledger.jobs[1]
-        running = ledger.job_running(1, 1, 25)
-        held = ledger.leases[lease.id]
-        ended = opened.end(1, 90, JobState.FAILED, exit_code=3, reason="exit code 3", diagnosis={"oom": True})
-    assert len(seen) == 4
+    commits.clear()
+    job = ledger.add_job(sample.job(), 10)
+    lease = ledger.start_job(job.id, sample.place("SIM-0"), 20, mode="whole", charge_milli=2000)
+    started = ledger.jobs[1]
+    running = ledger.job_running(1, 1, 25)
+    held = ledger.leases[lease.id]
+    ended = opened.end(1, 90, JobState.FAILED, exit_code=3, reason="exit code 3", diagnosis={"oom": True})
+    assert len(commits) == 4
     assert (started.state, started.attempt, started.lease) == (JobState.STARTING, 1, lease.id)
     assert (lease.state, lease.requested, lease.end, lease.boot_id) == (
         LeaseState.REQUESTED,
@@ -64,12 +46,12 @@ def test_the_whole_life_in_one_commit_a_step(opened, sample):
     assert (again.jobs, again.leases) == ({1: ended}, {1: freed})
 
 
-def test_many_starts_are_one_commit(ledger, sample):
+def test_many_starts_are_one_commit(ledger, sample, commits):
     jobs = [ledger.add_job(sample.job(), 0) for _ in range(2)]
     orders = [StartOrder(job.id, sample.place(f"SIM-{i}"), "whole") for i, job in enumerate(jobs)]
-    with commits() as seen:
-        leases = ledger.start_jobs(orders, 1)
-    assert len(seen) == 1
+    commits.clear()
+    leases = ledger.start_jobs(orders, 1)
+    assert len(commits) == 1
     assert [(lease.id, lease.work) for lease in leases] == [(1, 1), (2, 2)]
 
 
@@ -85,12 +67,14 @@ def test_a_job_cannot_be_started_twice(ledger, sample):
     assert len(ledger.leases) == 1
 
 
-def test_the_same_key_of_the_same_owner_is_the_same_job(opened, sample):
+def test_the_same_key_of_the_same_owner_is_the_same_job(opened, sample, commits):
     ledger = opened.ledger
     job = ledger.add_job(sample.job(key="k"), 0)
-    with commits() as seen:
-        assert ledger.add_job(sample.job(key="k", name="other"), 5) is job
-    assert not seen
+    commits.clear()
+    assert ledger.add_job(sample.job(key="k", name="other"), 5) is job
+    assert not commits
+    assert ledger.submitted_as("ada", "k") is job
+    assert ledger.submitted_as("eve", "k") is None
     assert ledger.add_job(sample.job(key="k", owner="eve"), 5).id == 2
     assert ledger.add_job(sample.job(), 5).id == 3
     assert ledger.add_job(sample.job(), 5).id == 4
@@ -105,6 +89,9 @@ def test_a_requeued_job_keeps_its_submit_time_and_starts_again(opened, sample):
     assert (queued.state, queued.submitted, queued.attempt) == (JobState.QUEUED, 100, 1)
     assert (queued.reason, queued.not_before, queued.started) == ("stopped for job 9", 290, None)
     assert ledger.leases[first.id].state is LeaseState.FREE
+    ledger = opened.reopen()
+    assert ledger.jobs[job.id] == queued
+    assert ledger.waiting()[0].not_before == 290
     second = ledger.start_job(job.id, sample.place("SIM-1"), 300, mode="whole")
     assert (second.id, second.attempt, ledger.jobs[job.id].lease) == (2, 2, 2)
     assert ledger.notes(job.id)[-1] == Note(230, job.id, "stopped for job 9")

@@ -141,12 +141,17 @@ class Machine(RuleBasedStateMachine):
                 )
             )
 
-    @rule(number=NUMBERS, free=st.booleans())
-    def requeue(self, number, free):
+    @rule(number=NUMBERS, free=st.booleans(), wait=NUMBERS)
+    def requeue(self, number, free, wait):
         id = self.some(self.ledger.jobs, number)
         if id:
             job = self.ledger.jobs[id]
-            self.attempt(lambda: self.ledger.requeue_job(id, job.attempt, "rebooted", self.now, free=free))
+            until = self.now + wait
+            self.attempt(
+                lambda: self.ledger.requeue_job(
+                    id, job.attempt, "rebooted", self.now, not_before=until, free=free
+                )
+            )
             assert self.ledger.jobs[id].submitted == job.submitted
 
     @rule(number=NUMBERS, verb=st.sampled_from(["hold", "release", "cancel_queued"]))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpupool.ledger import JobState
 from jupyter_gpupool.ledger.usage import HALF_LIFE_S, decayed
 
 GPU = 1_000_000_000  # nano
@@ -96,3 +97,12 @@ def test_reading_usage_changes_nothing(opened):
     for moment in range(0, 7 * DAY, 3600):
         opened.ledger.usage(moment)
     assert opened.ledger.usage(7 * DAY) == before
+
+
+def test_a_clock_that_goes_back_counts_no_time_twice(opened, sample):
+    job, _ = opened.running(now=0)
+    opened.end(job.id, HALF_LIFE_S)
+    again = opened.ledger.add_job(sample.job(), 0)
+    opened.ledger.start_job(again.id, sample.place("SIM-0"), 0, mode="whole")
+    opened.end(again.id, HALF_LIFE_S, JobState.CANCELLED)
+    assert opened.ledger.usage(HALF_LIFE_S).by_group == {"vision": GPU // 2}
