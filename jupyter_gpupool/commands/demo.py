@@ -190,17 +190,9 @@ def running_lab(
     home: Path, work: Path, port: int, token: str, options: argparse.Namespace
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run JupyterLab over `work`; yield its process once it serves."""
-    config = home / "jupyter_lab_config.json"
-    config.write_text(json.dumps({"LabApp": {"news_url": None, "check_for_updates_class": NEVER_CHECK}}))
+    settings = quiet_settings(home)
     command = [
-        *(
-            sys.executable,
-            "-m",
-            "jupyterlab",
-            f"--config={config}",
-            f"--port={port}",
-            "--ServerApp.port_retries=0",
-        ),
+        *(sys.executable, "-m", "jupyterlab", f"--port={port}", "--ServerApp.port_retries=0"),
         *("--ip=127.0.0.1", f"--ServerApp.root_dir={work}", "--ServerApp.default_url=/lab/tree/tour.ipynb"),
         *(["--no-browser"] if options.no_browser else []),
         *(["--allow-root"] if options.allow_root else []),
@@ -208,7 +200,7 @@ def running_lab(
     with (home / "lab.log").open("ab") as log:
         lab = subprocess.Popen(
             command,
-            env={**environment(home), "JUPYTER_TOKEN": token},
+            env={**environment(home), "JUPYTER_TOKEN": token, "JUPYTERLAB_SETTINGS_DIR": str(settings)},
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -223,7 +215,14 @@ def running_lab(
         end(lab, signal.SIGTERM, patience_s=20)
 
 
-NEVER_CHECK = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
+def quiet_settings(home: Path) -> Path:
+    """Return Lab settings of the demo's own, in which it asks no questions about news and updates."""
+    folder = home / "lab-settings"
+    file = folder / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+    return folder
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -66,7 +66,7 @@ def test_the_sidebar_follows_the_dark_theme(page, demo: Demo) -> None:
     colour = "element => getComputedStyle(element).color"
     light = page.locator(f"{PANEL} h2").evaluate(colour)
     page.get_by_role("menuitem", name="Settings", exact=True).click()
-    page.get_by_role("menuitem", name="Theme").hover()
-    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
-    page.wait_for_selector('body[data-jp-theme-light="false"]')
+    page.locator('.lm-Menu-itemLabel:text-is("Theme")').hover()
+    page.locator('.lm-Menu-itemLabel:text-is("JupyterLab Dark")').click()
+    page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
     assert page.locator(f"{PANEL} h2").evaluate(colour) != light

@@ -50,6 +50,9 @@ class Demo:
             with self._changed:
                 self.printed += line
                 self._changed.notify_all()
+        self.process.wait()
+        with self._changed:
+            self._changed.notify_all()
 
     def wait_for(self, pattern: str, *, after: int = 0, timeout: float = 90) -> re.Match[str]:
         """Wait until the terminal shows `pattern` beyond the first `after` characters."""
