@@ -30,11 +30,15 @@ def steps() -> list[Step]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether `printed` is `expected`; `…` matches any text of a line, a line `…` any lines."""
-    lines = [line.rstrip() for line in expected.strip().splitlines()]
+    """Whether `printed` is `expected`; `…` matches any text of a line, a line `…` any lines.
+
+    How many spaces stand between two words does not matter: columns are as wide as the names in them.
+    """
     pattern = "\n".join(
-        r"(?:.*\n)*?.*" if line == "…" else re.escape(line).replace("…", ".*") for line in lines
+        r"(?:.*\n)*?.*" if line == "…" else re.escape(line).replace("…", ".*") for line in _lines(expected)
     )
-    return (
-        re.fullmatch(pattern, "\n".join(line.rstrip() for line in printed.strip().splitlines())) is not None
-    )
+    return re.fullmatch(pattern, "\n".join(_lines(printed))) is not None
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.strip().splitlines()]
