@@ -25,7 +25,7 @@ from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.engines.base import EngineError
-from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup
+from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup, return_own_cgroup
 from jupyter_gpupool.ledger import LedgerError
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.service.application import application
@@ -79,6 +79,8 @@ def _serve_here(
     except REFUSALS as error:
         print(f"jupyter gpupool serve: {error}", file=sys.stderr, flush=True)
         return 1
+    finally:
+        return_own_cgroup(config.home.path)
     return 0
 
 

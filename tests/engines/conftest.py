@@ -142,6 +142,10 @@ class Bench:
     def runner_pid(self, spec: WorkSpec) -> int:
         return int(json.loads((self.attempt(spec) / "runner.json").read_text())["pid"])
 
+    def start_of(self, spec: WorkSpec) -> float:
+        """When the attempt was let go, in monotonic seconds."""
+        return float(json.loads((self.attempt(spec) / "runner.json").read_text())["clock"])
+
     def job_pids(self, spec: WorkSpec) -> set[int]:
         return descendants(self.runner_pid(spec))
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -86,12 +85,10 @@ async def test_ends_are_told_again_after_the_launcher_was_killed(bench):
 
 async def test_the_limit_holds_after_the_launcher_was_killed(bench):
     spec = bench.spec("sleep", "60", limit_s=2, grace_s=1)
-    began = time.monotonic()
     await bench.engine.start(spec)
     bench.kill(bench.launcher_pid())
     end = await bench.end_of(spec.key)
     assert (end.signal, end.cause) == (signal.SIGTERM, "limit")
-    assert time.monotonic() - began < 15
 
 
 async def test_a_request_to_end_holds_after_the_launcher_was_killed(bench):
@@ -229,8 +226,9 @@ async def test_a_reboot(bench):
 
 
 async def test_a_process_id_that_belongs_to_somebody_else_is_not_adopted(bench):
-    spec = bench.spec("sleep", "60")
+    spec = bench.spec("sh", "-c", "echo here; exec sleep 60")
     started = await bench.engine.start(spec)
+    await bench.logged(spec, 1)
     await bench.engine.close()
     bench.kill(bench.launcher_pid())
     bench.kill(started.pid)
@@ -287,15 +285,17 @@ asyncio.run(main())
 
 async def test_the_service_can_leave_the_group_of_the_lab(unopened, whole_tree):
     code = (
-        "import sys, pathlib; from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup;"
-        "print(leave_own_cgroup(pathlib.Path(sys.argv[1])));"
-        "print(open('/proc/self/cgroup').read())"
+        "import sys, pathlib; from jupyter_gpupool.engines.local import cgroups;"
+        "home = pathlib.Path(sys.argv[1]); print(cgroups.leave_own_cgroup(home));"
+        "print(open('/proc/self/cgroup').read()); cgroups.return_own_cgroup(home)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(unopened.home)], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("True\n")
-    assert f"/{Subtree.at(unopened.home).held.name}/service" in done.stdout
+    held = Subtree.at(unopened.home).held
+    assert f"/{held.name}/service" in done.stdout
+    assert not (held / "service").exists()
 
 
 async def test_a_launcher_of_another_version_hands_its_jobs_over(unopened, launch, monkeypatch):

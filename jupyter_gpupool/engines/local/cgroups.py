@@ -21,6 +21,7 @@ from pathlib import Path
 
 from jupyter_gpupool.engines.base import Survival
 
+LAUNCHER, SERVICE = "launcher", "service"
 PERIOD_US = 100_000
 MIB = 1 << 20
 _V1_ORDER = ("freezer", "pids", "cpu", "memory")
@@ -243,11 +244,13 @@ class Subtree:
                     with suppress(OSError):
                         below.rmdir()
 
-    def leave(self) -> None:
-        """Move this process out of the subtree, and remove what is empty."""
+    def leave(self, leaf: str) -> None:
+        """Move this process out of `leaf`, and remove that and the subtree if they are empty now."""
         if self.held:
             _try_write(self.held.parent / "cgroup.procs", "0")
-        self.sweep()
+            for directory in (self.held / leaf, self.held):
+                with suppress(OSError):
+                    directory.rmdir()
 
     def survival(self) -> Survival:
         """Say what a job's life depends on here."""
@@ -272,12 +275,17 @@ class Subtree:
         )
 
 
-def leave_own_cgroup(home: Path, leaf: str = "service") -> bool:
+def leave_own_cgroup(home: Path) -> bool:
     """Move this process out of the group it was started in, into the pool's own subtree.
 
     Returns False where no hierarchy can be written: the process then ends with its group.
     """
-    return Subtree.at(home).enter(leaf)
+    return Subtree.at(home).enter(SERVICE)
+
+
+def return_own_cgroup(home: Path) -> None:
+    """Undo `leave_own_cgroup` at the end of the process, so that no empty group is left."""
+    Subtree.at(home).leave(SERVICE)
 
 
 def _preference(hierarchy: Hierarchy) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from jupyter_gpupool.engines.local.boot import boot_id
-from jupyter_gpupool.engines.local.cgroups import Subtree
+from jupyter_gpupool.engines.local.cgroups import LAUNCHER, Subtree
 from jupyter_gpupool.engines.local.launcher import Launcher
 from jupyter_gpupool.engines.local.peers import Peers
 from jupyter_gpupool.engines.local.protocol import SOCKET, open_run_directory, report_to_json, socket_path
@@ -45,7 +45,7 @@ def main() -> None:
         _redirect(home / "launcher.log")
         _be_the_only_one(run_directory)
         subtree = Subtree.at(home)
-        if not subtree.enter("launcher"):
+        if not subtree.enter(LAUNCHER):
             subtree = Subtree()
         selector = selectors.DefaultSelector()
         launcher, peers = set_up(home, boot_id(), subtree, selector, run_directory)
@@ -124,6 +124,7 @@ def _listen(run_directory: int) -> socket.socket:
         os.unlink(SOCKET, dir_fd=run_directory)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(socket_path(run_directory))
+    os.chmod(SOCKET, 0o600, dir_fd=run_directory)
     listener.listen(64)
     return listener
 

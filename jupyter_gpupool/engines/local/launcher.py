@@ -22,7 +22,7 @@ from typing import Any
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
 from jupyter_gpupool.engines.local.attempt import CLEAR_PATIENCE_S, KILL_AGAIN_S, Attempt, Clearing, Step
-from jupyter_gpupool.engines.local.cgroups import Subtree
+from jupyter_gpupool.engines.local.cgroups import LAUNCHER, Subtree
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.engines.local.protocol import report_to_json, spec_from_json
 from jupyter_gpupool.engines.local.records import ExitRecord, Index, RunnerRecord, StopRecord
@@ -121,11 +121,10 @@ class Launcher:
                 _kept(opened, descriptor)
                 for descriptor in (records.open_spec(), records.open_log(), records.open_exit())
             )
-            runner = self._take_runner()
+            runner = self._order_runner(spec_file, log, exit_record, snapshot)
             opened.callback(runner.dismiss)
             if runner.leaf:
                 runner.leaf.limit(spec.cpus_milli, spec.memory_mib)
-            runner.order(spec_file, log, exit_record, snapshot)
             unless_gone = opened.enter_context(ExitStack())
             pidfd = _kept(unless_gone, os.pidfd_open(runner.pid))
             record = RunnerRecord(
@@ -142,11 +141,18 @@ class Launcher:
         attempt.runner, attempt.adopted = record, False
         self._watch(attempt, pidfd)
 
-    def _take_runner(self) -> Runner:
-        """The runner made ahead of need if it is still there, else a new one."""
-        self.reap()
+    def _order_runner(self, spec: int, log: int, exit_record: int, snapshot: int | None) -> Runner:
+        """Give the order to the runner made ahead of need; to a new one if that is gone."""
         spare, self._spare = self._spare, None
-        return spare or self._make_runner()
+        if spare:
+            try:
+                spare.order(spec, log, exit_record, snapshot)
+                return spare
+            except ConnectionError:
+                spare.dismiss()
+        runner = self._make_runner()
+        runner.order(spec, log, exit_record, snapshot)
+        return runner
 
     def _make_runner(self) -> Runner:
         return fork_runner(self._subtree.make_leaf(f"job-{time.time_ns():x}"))
@@ -315,7 +321,8 @@ class Launcher:
             self._spare.dismiss()
             with suppress(ChildProcessError):
                 os.waitpid(self._spare.pid, 0)
-        self._subtree.leave()
+        self._subtree.sweep()
+        self._subtree.leave(LAUNCHER)
 
 
 def _kept(opened: ExitStack, descriptor: int) -> int:

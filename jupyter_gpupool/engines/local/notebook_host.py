@@ -30,7 +30,8 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # ruff: noqa: E402
 import nbformat
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
-from nbclient.exceptions import DeadKernelError
+from jupyter_core.utils import run_sync
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NotebookExecutionManager
 from papermill.execute import prepare_notebook_metadata, remove_error_markers
@@ -39,16 +40,13 @@ from papermill.parameterize import parameterize_notebook
 
 DONE, FAILED, UNUSABLE, TOLD_TO_END = 0, 1, 2, 128 + signal.SIGTERM
 AUTOSAVE_S = 5
+KERNEL_END_S = 2.5
 TRACEBACK_LINES = 30
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class UnusableError(Exception):
     """The notebook cannot be run at all; `str()` is one sentence."""
-
-
-class ToldToEndError(Exception):
-    """SIGTERM came; no further cell is to run."""
 
 
 def main() -> NoReturn:
@@ -135,6 +133,7 @@ class Saving(NotebookExecutionManager):  # type: ignore[misc]
         super().__init__(notebook, str(output), progress_bar=False, autosave_cell_every=AUTOSAVE_S)
         self._output = output
         self._progress = job_dir / "progress.jsonl"
+        self.cells_done = 0
         self.told_to_end = False
 
     def save(self, **_: Any) -> None:
@@ -144,16 +143,11 @@ class Saving(NotebookExecutionManager):  # type: ignore[misc]
         os.replace(beside, self._output)
         self.last_save_time = self.now()
 
-    def cell_start(self, cell: Any, cell_index: int | None = None, **kwargs: Any) -> None:
-        """Note that the cell runs, unless the job was told to end."""
-        if self.told_to_end:
-            raise ToldToEndError
-        super().cell_start(cell, cell_index=cell_index, **kwargs)
-
     def cell_complete(self, cell: Any, cell_index: int | None = None, **kwargs: Any) -> None:
         """Save, and append the progress."""
         super().cell_complete(cell, cell_index=cell_index, **kwargs)
-        done, total = (cell_index or 0) + 1, len(self.nb.cells)
+        self.cells_done += 1
+        done, total = self.cells_done, len(self.nb.cells)
         line = {"t": time.time(), "fraction": done / total, "values": {"cells_done": done, "cells": total}}
         with self._progress.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -176,6 +170,37 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
             manager.transport = "ipc"
             self.extra_arguments = ["--HistoryManager.enabled=False"]
         return manager
+
+    def papermill_execute_cells(self) -> None:
+        """Execute cell after cell, until one fails or the job is told to end."""
+        for index, cell in enumerate(self.nb.cells):
+            if self.nb_man.told_to_end:
+                return
+            self.nb_man.cell_start(cell, index)
+            try:
+                self.execute_cell(cell, index)
+            except CellExecutionError as error:
+                self.nb_man.cell_exception(self.nb.cells[index], cell_index=index, exception=error)
+                return
+            finally:
+                self.nb_man.cell_complete(self.nb.cells[index], cell_index=index)
+
+    def set_widgets_metadata(self) -> None:
+        """Note the widgets, which is the last that the kernel is needed for; then let it end."""
+        super().set_widgets_metadata()
+        run_sync(self._end_kernel)()
+
+    async def _end_kernel(self) -> None:
+        """Ask the kernel to end, on the channel that its main thread reads.
+
+        Asked on the control channel, as is usual, IPython's kernel can hang: that thread then
+        writes while the main thread closes what it writes to.
+        """
+        request = self.kc.session.msg("shutdown_request", {"restart": False})
+        self.kc.shell_channel.send(request)
+        give_up = time.monotonic() + KERNEL_END_S
+        while await self.km.is_alive() and time.monotonic() < give_up:
+            await asyncio.sleep(0.01)
 
     def interrupt(self) -> None:
         """Interrupt the cell that runs, if one does; may be called from a signal handler."""
@@ -210,8 +235,6 @@ def _execute(manager: Saving, kernel: str) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="gpupool-") as client.private_folder:
             client.execute(preexec_fn=_ignore_sigterm)
-    except ToldToEndError:
-        return TOLD_TO_END
     except DeadKernelError:
         print("The notebook's kernel died.", file=sys.stderr)
         return FAILED
@@ -221,12 +244,11 @@ def _execute(manager: Saving, kernel: str) -> int:
     finally:
         manager.notebook_complete()
     failure = failed_cell(manager.nb)
-    if failure and manager.told_to_end:
+    if manager.told_to_end and (failure or manager.cells_done < len(manager.nb.cells)):
         return TOLD_TO_END
     if failure:
         print(failure, file=sys.stderr)
-        return FAILED
-    return DONE
+    return FAILED if failure else DONE
 
 
 def failed_cell(notebook: Any) -> str | None:

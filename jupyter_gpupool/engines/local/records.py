@@ -143,7 +143,8 @@ class Records:
         try:
             descriptor = os.open(self.folder / name, os.O_RDONLY | _OURS)
             with os.fdopen(descriptor, "rb") as file:
-                return build(json.load(file))
+                value = json.load(file)
+            return build(value) if isinstance(value, dict) else None
         except (OSError, ValueError, TypeError, KeyError, ProtocolError):
             return None
 
