@@ -48,7 +48,7 @@ class Dispatch:
         """
         self.promises = Promises(self.board, self.eligible)
         shortlist = Shortlist(self.board, self.promises)
-        works, hopeful = shortlist.choose(), shortlist.hopeful()
+        works, hopeful = shortlist.choose()
         served: set[int] = set()
         for work in self._ranked(works) if hopeful else ():
             served.add(work.id)

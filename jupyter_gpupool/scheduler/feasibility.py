@@ -126,6 +126,8 @@ class Feasibility:
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
     def _over_cap(self, work: Work, fit: Fit) -> Refusal | None:
+        if self._limits.could_grant(work, fit.gpu_milli, fit.bay.model):
+            return None
         for cap in self._limits.caps(work):
             need = quota.amount(cap.resource, work.request, fit.gpu_milli, fit.bay.model)
             if need > cap.capacity:

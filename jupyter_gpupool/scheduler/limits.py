@@ -113,6 +113,21 @@ class Limits:
             job_time=general.job_time if own.job_time is None else own.job_time,
         )
 
+    def could_grant(self, work: Work, gpu_milli: int, model: str) -> bool:
+        """Say, at little cost, whether no cap is below what `work` alone would take."""
+        request = work.request
+        for resource, owed in self.groups[work.group].quota.quota.items():
+            if quota.amount(resource, request, gpu_milli, model) > owed:
+                return False
+        limits = self.of_user(work.group, work.user)
+        cls = self._snapshot.priorities.get(work.priority)
+        counts = (
+            (limits.sessions, None)
+            if work.kind == "session"
+            else (limits.running_jobs, cls and cls.running_jobs)
+        )
+        return (limits.gpu_milli is None or gpu_milli <= limits.gpu_milli) and 0 not in counts
+
     def caps(self, claim: Claim) -> tuple[Cap, ...]:
         """Return the caps that a claim counts against, in the order in which they are reasons to wait."""
         key = (claim.kind, claim.group, claim.user, claim.priority)

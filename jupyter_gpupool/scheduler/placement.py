@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Seconds
-from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
+from jupyter_gpupool.scheduler.timeline import Interval, Profile, meet
 
 
 class Card:
@@ -25,7 +25,7 @@ class Card:
         self.memory = gpu.memory_mib
         self.site = self.order = -1
         self.views: dict[Kind, Profile] = {kind: Profile(self.memory) for kind in kinds}
-        self.held: list[tuple[Seconds, Kind, Mib]] = []
+        self.held: list[tuple[Seconds, Mib]] = []
 
     @property
     def in_bay(self) -> bool:
@@ -39,19 +39,18 @@ class Card:
 
     def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
         """Take `mib` for a lease that exists and ends at `end`."""
-        self.held.append((end, kind, mib))
+        self.held.append((end, mib))
         self.book(kind, 0, end, mib)
 
-    def first_free(self, kind: Kind, need: Mib) -> Seconds:
-        """Return the first time at which leases leave `need` free, whatever is reserved."""
-        free = self.memory - sum(mib if holder == kind else self.memory for _, holder, mib in self.held)
-        if free >= need:
+    def first_chance(self, whole: bool) -> Seconds:
+        """Return a time before which leases leave nothing free here (`whole`: not all of the card)."""
+        if not self.held:
             return 0
-        for end, holder, mib in sorted(self.held):
-            free += mib if holder == kind else self.memory
-            if free >= need:
-                return end
-        return FOREVER
+        ends = [end for end, _ in self.held]
+        if whole:
+            return max(ends)
+        full = sum(mib for _, mib in self.held) >= self.memory
+        return min(ends) if full else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +144,7 @@ class Shelf:
         self._by_count[0].update(range(len(bay.sites)))
         self.most_idle = 0
         self.most_free: Mib = 0
-        self._bounds: dict[tuple[Mib, int], list[tuple[Seconds, int, list[tuple[Seconds, int]]]]] = {}
+        self._chances: dict[tuple[bool, int], list[tuple[Seconds, int, list[tuple[Seconds, int]]]]] = {}
         for card in bay.cards:
             self.refresh(card, time)
 
@@ -261,20 +260,20 @@ class Shelf:
         if size.cards > self.bay.largest:
             return self._earliest_nodes(size, length, allowed, before)
         best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
-        for bound, number, bounds in self._by_bound(size):
+        for bound, number, chances in self._by_chance(size):
             if bound >= before:
                 break
+            cards = [self.bay.cards[order] for chance, order in chances if chance < before]
+            views = [self.view(card).openings(size.mib, length, allowed[0][0]) for card in cards]
+            if sum(1 for view in views if view and view[0][0] < before) < size.cards:
+                continue
             site = self.bay.sites[number]
             opened = site.openings(size, length, allowed)
-            if not opened or opened[0][0] >= before:
-                continue
-            candidates = [self.bay.cards[order] for first, order in bounds if first < before]
-            views = [self.view(card).openings(size.mib, length, opened[0][0]) for card in candidates]
             found = _first_common([meet(opened, view) for view in views], size.cards, before)
             if found is not None:
                 before, indices = found
-                cards = sorted((candidates[index] for index in indices), key=lambda card: card.order)
-                best = before, [(site, choose_linked(cards, size.cards)[0])]
+                common = sorted((cards[index] for index in indices), key=lambda card: card.order)
+                best = before, [(site, choose_linked(common, size.cards)[0])]
         return best
 
     def _earliest_node(
@@ -307,19 +306,18 @@ class Shelf:
                 return start, taken
         return None
 
-    def _by_bound(self, size: Size) -> list[tuple[Seconds, int, list[tuple[Seconds, int]]]]:
-        """Sort the nodes by when their leases could first leave enough cards free."""
-        key = (size.mib, size.cards)
-        if key not in self._bounds:
-            table = []
+    def _by_chance(self, size: Size) -> list[tuple[Seconds, int, list[tuple[Seconds, int]]]]:
+        """Sort the nodes by when, at the soonest, their leases could leave enough cards free."""
+        key = size.whole, size.cards
+        found = self._chances.get(key)
+        if found is None:
+            found = self._chances[key] = []
             for number, site in enumerate(self.bay.sites):
                 if len(site.cards) >= size.cards:
-                    bounds = [(card.first_free(self._kind, size.mib), card.order) for card in site.cards]
-                    bounds.sort()
-                    table.append((bounds[size.cards - 1][0], number, bounds))
-            table.sort(key=lambda row: row[:2])
-            self._bounds[key] = table
-        return self._bounds[key]
+                    chances = sorted((card.first_chance(size.whole), card.order) for card in site.cards)
+                    found.append((chances[size.cards - 1][0], number, chances))
+            found.sort(key=lambda row: row[:2])
+        return found
 
     def _note_most(self) -> None:
         count = self.bay.largest

@@ -12,6 +12,7 @@ of any two denominators, so different shares get different integers, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from jupyter_gpupool.scheduler.model import Group, Lease, PriorityClass, Snapshot, Work
@@ -82,10 +83,18 @@ class _Queue:
 
     def __init__(self, eligible: Callable[[Work], bool]) -> None:
         self.levels: dict[Level, dict[str, list[Work]]] = {}
-        self.shares: dict[str, _Share] = {}
+        self.blank: Callable[[], _Share] = partial(_Share, {}, 1, 0)
+        self._shares: dict[str, _Share] = {}
         self._eligible = eligible
         self._order: list[Level] = []
         self._heap: list[tuple[int, int, int, str, int]] = []
+
+    def share(self, user: str) -> _Share:
+        """Return the share of a user in the group."""
+        found = self._shares.get(user)
+        if found is None:
+            found = self._shares[user] = self.blank()
+        return found
 
     def open(self) -> None:
         """Make the queue ready to be read."""
@@ -103,7 +112,7 @@ class _Queue:
     def take(self, amounts: Amounts, charge: int) -> None:
         """Take the head off and count it for its user."""
         _, _, _, user, position = self._heap[0]
-        self.shares[user].add(amounts, charge)
+        self.share(user).add(amounts, charge)
         following = self._entry(user, position + 1)
         if following is not None:
             heapreplace(self._heap, following)
@@ -126,7 +135,9 @@ class _Queue:
         while position < len(works):
             work = works[position]
             if self._eligible(work):
-                return self.shares[user].value(), work.submitted, work.id, user, position
+                share = self._shares.get(user)
+                value = share.value() if share is not None else 0
+                return value, work.submitted, work.id, user, position
             position += 1
         return None
 
@@ -270,10 +281,7 @@ class Ranking:
         leaf = _Branch(parent, _Share(owed, group.weight, self._scale))
         leaf.queue = queue
         leaf.left = dict(owed)
-        used = self._snapshot.usage.by_user
-        for user in {user for users in queue.levels.values() for user in users}:
-            share = queue.shares[user] = _Share(owed, 1, self._scale)
-            share.decayed(used.get((group.name, user), 0))
+        queue.blank = partial(_Share, owed, 1, self._scale)
         return leaf
 
     def _branch(self, name: str) -> _Branch:
@@ -289,6 +297,10 @@ class Ranking:
         for name, nano in self._snapshot.usage.by_group.items():
             for share in self._shares(name):
                 share.decayed(nano)
+        for (name, user), nano in self._snapshot.usage.by_user.items():
+            leaf = self._leaves.get(name)
+            if leaf is not None and leaf.queue is not None:
+                leaf.queue.share(user).decayed(nano)
         for lease in self._snapshot.leases:
             shares = self._shares(lease.group)
             if not shares:
@@ -299,8 +311,7 @@ class Ranking:
             if leaf is not None and leaf.queue is not None:
                 for resource in leaf.left:
                     leaf.left[resource] -= amounts[resource]
-                if lease.user in leaf.queue.shares:
-                    shares.append(leaf.queue.shares[lease.user])
+                shares.append(leaf.queue.share(lease.user))
             for share in shares:
                 share.add(amounts, charge)
 

@@ -128,26 +128,30 @@ def _behind(verdict: Verdict, facts: Facts, kind: str) -> Explanation:
 
 def _needed(room: Facts) -> str:
     if not room["cards"]:
-        memory = f" and {amount_text(MEMORY, room['memory_mib'])}" if room["memory_mib"] else ""
-        return f"{amount_text(CPUS, room['cpus_milli'])}{memory}"
+        return _beside(room)
     if room["mib"]:
         return f"{size_text(room['mib'])} of one card"
     return amount_text(GPU, 1000 * room["cards"])
 
 
+def _beside(room: Facts) -> str:
+    """Name the CPUs and the memory needed in one node."""
+    memory = f" and {amount_text(MEMORY, room['memory_mib'])}" if room["memory_mib"] else ""
+    return f"{amount_text(CPUS, room['cpus_milli'])}{memory}"
+
+
 def _lacking(room: Facts) -> str:
-    if room["cards_free"]:
-        beside = amount_text(CPUS, room["cpus_milli"])
-        return (
-            f"no node of {room['partition']} has them with {beside} and {size_text(room['memory_mib'])} free"
-        )
-    where = f"{room['busy']} of {room['total']} in {room['partition']} are busy"
+    where = room["partition"]
+    if room["lacks"] == "nothing":
+        return "what is free is reserved for those before it"
+    if room["lacks"] == "node":
+        return f"no node of {where} {'with a free card ' if room['cards'] else ''}has {_beside(room)} free"
     if room["mib"]:
         largest = room["largest_free_mib"]
-        piece = f"the largest free piece is {size_text(largest)}" if largest else "no piece of a card is free"
-        where = f"{piece} in {room['partition']}"
-    frees = f"; the next frees at {time_text(room['frees'], room['now'])}" if room["frees"] else ""
-    return where + frees
+        what = f"the largest free piece in {where} is {size_text(largest)}" if largest else f"{where} is full"
+    else:
+        what = f"{room['busy']} of {room['total']} in {where} are busy"
+    return f"{what}; the next frees at {time_text(room['frees'], room['now'])}" if room["frees"] else what
 
 
 def _frees(facts: Facts) -> str:

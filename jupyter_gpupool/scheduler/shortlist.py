@@ -53,27 +53,33 @@ class Shortlist:
             self._cpus[lease.group] += lease.request.cpus_milli
         self._running = Counter((lease.group, lease.user) for lease in leases if lease.kind == "job")
         self._rooms: list[Room] = []
+        self._special = [
+            work for work in board.snapshot.waiting if work.kind == "session" or work.id in promises.carried
+        ]
         self._inside: set[str] = set()
 
-    def choose(self) -> list[Work]:
-        """Return the works to rank.
+    def choose(self) -> tuple[list[Work], dict[int, Work]]:
+        """Return the works to rank, and those among them that could start.
 
         All are ranked while promises are free, since the best of them must get one before any worse
         work starts. Otherwise a whole branch of the group tree is left out when nothing in it could
         start: the order of the others does not depend on it.
         """
         waiting, groups = self._board.snapshot.waiting, self._board.limits.groups
+        hopeful = self.hopeful()
         open_groups = {name for name in groups if self._promises.open_to(name)}
         if open_groups and any(self._wants_promise(work, open_groups) for work in waiting):
             self._inside = set(groups)
-            return list(waiting)
-        tops = {self._top(work.group) for work in self.hopeful().values()}
+            return list(waiting), hopeful
+        tops = {self._top(work.group) for work in hopeful.values()}
         self._inside = {name for name in groups if self._top(name) in tops}
-        return [work for work in waiting if work.group in self._inside]
+        return [work for work in waiting if work.group in self._inside], hopeful
 
     def hopeful(self) -> dict[int, Work]:
         """Return the works that could start at this moment, by id."""
         self._rooms = self._read()
+        if not self._rooms:
+            return {work.id: work for work in self._special if self._could_start(work)}
         return {work.id: work for work in self._board.snapshot.waiting if self._could_start(work)}
 
     def ranks(self, work: Work) -> bool:
@@ -81,7 +87,10 @@ class Shortlist:
         return work.group in self._inside
 
     def _could_start(self, work: Work) -> bool:
-        if work.id in self._promises.carried or work.kind == "session":
+        if work.kind == "session":
+            return True
+        promise = self._promises.get(work.id)
+        if promise is not None and promise.start <= self._board.time:
             return True
         if work.held or work.invalid or work.not_before > self._board.time:
             return False
@@ -92,7 +101,7 @@ class Shortlist:
             if (
                 cards <= room.idle
                 and mib <= room.mib
-                and work.limit <= room.lasts
+                and (promise is not None or work.limit <= room.lasts)
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
             ):
                 return self._is_open(work)

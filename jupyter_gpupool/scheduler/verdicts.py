@@ -98,7 +98,7 @@ class Judge:
         if found is None:
             size = sizes[0]
             idle = sum(shelf.idle() for shelf in shelves)
-            ends = [end for shelf in shelves for card in shelf.bay.cards for end, _, _ in card.held]
+            ends = [end for shelf in shelves for card in shelf.bay.cards for end, _ in card.held]
             found = self._rooms[key] = {
                 "partition": " or ".join(dict.fromkeys(shelf.bay.partition for shelf in shelves)),
                 "cards": size.cards,
@@ -108,11 +108,19 @@ class Judge:
                 "total": sum(len(shelf.bay.cards) for shelf in shelves),
                 "busy": sum(len(shelf.bay.cards) for shelf in shelves) - idle,
                 "largest_free_mib": max(shelf.most_free for shelf in shelves),
-                "cards_free": any(map(Shelf.may_hold, shelves, sizes)),
+                "lacks": self._lacks_of(shelves, sizes),
                 "frees": min(ends, default=None),
                 "now": self._now,
             }
         return found
+
+    def _lacks_of(self, shelves: tuple[Shelf, ...], sizes: tuple[Size, ...]) -> str:
+        """Say what there is too little of now: ``cards``, ``node`` (CPUs, memory) or ``nothing``."""
+        if not any(map(Shelf.may_hold, shelves, sizes)):
+            return "cards"
+        now = self._now
+        fits = any(shelf.pick(size, now, now + 1) for shelf, size in zip(shelves, sizes, strict=True))
+        return "nothing" if fits else "node"
 
     def _away(self, work: Work) -> Facts:
         """Tell which of the cards that would serve are not available, and why."""

@@ -1,0 +1,381 @@
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpupool.scheduler.model import Gpu, Node, Promise, Reason, Settings, UserLimits
+from jupyter_gpupool.scheduler.plan import fill, plan
+
+
+def started(plan_):
+    return [start.work for start in plan_.starts]
+
+
+def promised(plan_):
+    return {promise.work: promise.start for promise in plan_.promises}
+
+
+def expected(plan_):
+    return {id_: verdict.expected_start for id_, verdict in plan_.verdicts.items()}
+
+
+def reasons(plan_):
+    return {id_: verdict.reason for id_, verdict in plan_.verdicts.items()}
+
+
+@pytest.mark.parametrize(("limit", "starts"), [(50, [3]), (60, [3]), (61, [])])
+@pytest.mark.parametrize("decide", [plan, fill])
+def test_backfill_the_worked_value(pool, decide, limit, starts):
+    cards = pool.gpus(4)
+    running = pool.lease(pool.job(1, 2), cards[:2], 60)
+    snapshot = pool.snapshot([pool.job(2, 4), pool.job(3, 2, limit)], [running], gpus=cards)
+    decided = decide(snapshot, 0)
+    assert started(decided) == starts
+    assert promised(decided)[2] == 60
+
+
+def test_everything_starts_on_a_free_pool(pool):
+    decided = plan(pool.snapshot([pool.job(1, 2), pool.job(2), pool.session(3)]), 0)
+    assert started(decided) == [3, 1, 2]
+    assert decided.verdicts == {}
+
+
+def test_an_empty_pool_plans_nothing(pool):
+    assert plan(pool.snapshot([]), 0) == fill(pool.snapshot([]), 0)
+
+
+def test_estimates_follow_one_another(pool):
+    cards = pool.gpus(1)
+    running = pool.lease(pool.job(1), cards, 50)
+    waiting = [pool.job(n, limit=100) for n in (2, 3, 4)]
+    snapshot = pool.snapshot(waiting, [running], gpus=cards, settings=Settings(promises=1))
+    decided = plan(snapshot, 0)
+    assert promised(decided) == {2: 50}
+    assert expected(decided) == {2: 50, 3: 150, 4: 250}
+    assert [decided.verdicts[n].promised for n in (2, 3, 4)] == [True, False, False]
+    assert [decided.verdicts[n].position for n in (2, 3, 4)] == [1, 2, 3]
+
+
+def test_promises_are_bounded_and_shared_between_groups(pool):
+    cards = pool.gpus(1)
+    groups = [pool.group("a"), pool.group("b")]
+    running = pool.lease(pool.job(1), cards, 50)
+    waiting = [pool.job(n) for n in range(2, 6)] + [pool.job(n, group="b") for n in range(6, 9)]
+    few = Settings(promises=3, promises_per_group=2)
+    decided = plan(pool.snapshot(waiting, [running], gpus=cards, groups=groups, settings=few), 0)
+    assert len(promised(decided)) == 3
+    assert len({2, 3, 4, 5} & promised(decided).keys()) <= 2
+    assert all(start is not None for start in expected(decided).values())
+
+
+class TestPromises:
+    """A promise stays where it is; only a named event moves it later."""
+
+    def base(self, pool, **more):
+        self.cards = pool.gpus(2)
+        self.running = pool.lease(pool.job(1, 2), self.cards, 60)
+        first = pool.snapshot([pool.job(2, 2)], [self.running], gpus=self.cards, **more)
+        return pool.after(first, plan(first, 0), 0)
+
+    def test_work_that_comes_later_does_not_move_it(self, pool):
+        settled = self.base(pool)
+        later = replace(settled, waiting=(*settled.waiting, pool.job(3, 2, priority="high", submitted=9)))
+        decided = plan(later, 10)
+        assert promised(decided) == {2: 60, 3: 160}
+        assert decided.moves == ()
+
+    def test_an_early_end_makes_it_earlier(self, pool):
+        settled = replace(self.base(pool), leases=())
+        assert started(plan(settled, 10)) == [2]
+        partly = replace(self.base(pool), leases=(pool.lease(pool.job(1, 2), self.cards, 40),))
+        decided = plan(partly, 10)
+        assert promised(decided) == {2: 40}
+        assert decided.moves == ()
+
+    def test_it_starts_when_due(self, pool):
+        settled = replace(self.base(pool), leases=())
+        assert started(fill(settled, 60)) == [2]
+
+    def test_a_late_end_moves_it_and_is_named(self, pool):
+        decided = plan(self.base(pool), 75)
+        assert promised(decided) == {2: 76}
+        assert [(move.work, move.was, move.now) for move in decided.moves] == [(2, 60, 76)]
+        assert decided.moves[0].cause == "late end of job 1"
+
+    def test_an_extension_is_named(self, pool):
+        settled = replace(self.base(pool), leases=(replace(self.running, end=90),))
+        decided = plan(settled, 10)
+        assert promised(decided) == {2: 90}
+        assert decided.moves[0].cause == "extension of job 1"
+
+    def test_a_lost_card_is_named(self, pool):
+        cards = pool.gpus(2, nodes=2)
+        running = [pool.lease(pool.job(1, 2), cards[:2], 60), pool.lease(pool.job(9, 2), cards[2:], 300)]
+        first = pool.snapshot([pool.job(2, 2)], running, gpus=cards)
+        settled = pool.after(first, plan(first, 0), 0)
+        drained = replace(settled, gpus=(replace(cards[0], available=False), *cards[1:]))
+        decided = plan(drained, 10)
+        assert promised(decided) == {2: 300}
+        assert decided.moves[0].cause == "card 0 of node1 is not available"
+        gone = replace(settled, gpus=cards[1:])
+        assert plan(gone, 10).moves[0].cause == f"card {cards[0].uuid} was lost"
+
+    def test_a_policy_change_is_named(self, pool):
+        cards = pool.gpus(2)
+        groups = [pool.group("a", 2), pool.group("b", 1)]
+        running = [
+            pool.lease(pool.job(1), cards[:1], 60),
+            pool.lease(pool.job(9, group="b"), cards[1:], 100),
+        ]
+        first = pool.snapshot([pool.job(2, group="a", limit=10)], running, gpus=cards, groups=groups)
+        settled = pool.after(first, plan(first, 0), 0)
+        assert settled.promises[0].start == 60
+        window = replace(settled.waiting[0], window="night")
+        changed = replace(settled, waiting=(window,), windows={"night": ((500, 600),)})
+        decided = plan(changed, 10)
+        assert promised(decided) == {2: 500}
+        assert decided.moves[0].cause == "policy change"
+
+    def test_a_session_comes_before_it_and_is_named(self, pool):
+        cards = pool.gpus(2)
+        running = pool.lease(pool.job(1), cards[:1], 60)
+        first = pool.snapshot([pool.job(2, 2)], [running], gpus=cards)
+        settled = pool.after(first, plan(first, 0), 0)
+        more = replace(settled, waiting=(*settled.waiting, pool.session(3, limit=500)))
+        decided = plan(more, 10)
+        assert started(decided) == [3]
+        assert promised(decided) == {2: 510}
+        assert decided.moves[0].cause == "session 3"
+        quick = fill(more, 10)
+        assert (started(quick), promised(quick), quick.moves) == ([3], {2: 510}, decided.moves)
+
+    def test_a_session_that_fits_elsewhere_leaves_promises_alone(self, pool):
+        cards = pool.gpus(3)
+        running = pool.lease(pool.job(1), cards[:1], 60)
+        first = pool.snapshot([pool.job(2, 2, limit=50)], [running], gpus=cards[:2])
+        settled = pool.after(first, plan(first, 0), 0)
+        more = replace(settled, gpus=cards, waiting=(*settled.waiting, pool.session(3, limit=500)))
+        decided = plan(more, 10)
+        assert 3 in started(decided)
+        assert decided.moves == ()
+
+    @pytest.mark.parametrize("change", [{"held": "by ann"}, {"invalid": "no script"}, {"limit": 10**9}])
+    def test_it_ends_when_the_work_takes_no_part(self, pool, change):
+        limits = UserLimits(job_time=1000)
+        settled = self.base(pool, groups=[pool.group("a", user=limits)])
+        assert plan(settled, 0).promises != ()
+        ended = replace(settled, waiting=(replace(settled.waiting[0], **change),))
+        assert plan(ended, 0).promises == ()
+
+    def test_a_cancelled_work_frees_its_promise(self, pool):
+        settled = replace(self.base(pool), waiting=(pool.job(3),))
+        assert promised(plan(settled, 10)) == {3: 60}
+
+    def test_a_user_limit_keeps_it(self, pool):
+        limited = {"a": pool.group("a", user=UserLimits(running_jobs=1))}
+        decided = plan(replace(self.base(pool), groups=limited), 10)
+        assert reasons(decided) == {2: Reason.USER_LIMIT}
+        assert promised(decided) == {2: 60}
+
+    def test_its_slot_is_given_again_only_by_the_next_plan(self, pool):
+        settled = self.base(pool, settings=Settings(promises=1))
+        more = replace(settled, leases=(), waiting=(*settled.waiting, pool.job(3, 2), pool.job(4, 2)))
+        first = plan(more, 10)
+        assert started(first) == [2]
+        assert first.promises == ()
+        assert promised(plan(pool.after(more, first, 10), 10)) == {3: 110}
+
+    def test_a_stranger_promise_is_dropped(self, pool):
+        settled = self.base(pool)
+        odd = Promise(99, 10, settled.promises[0].placement, 0)
+        assert promised(plan(replace(settled, promises=(odd,)), 0)) == {2: 60}
+
+
+class TestLimits:
+    """Quota, user limits, priorities and slots are resources on the timeline."""
+
+    def test_group_quota(self, pool):
+        cards = pool.gpus(4)
+        groups = [pool.group("a", 2), pool.group("b", 2)]
+        waiting = [pool.job(1, 2), pool.job(2), pool.job(3, group="b")]
+        decided = plan(pool.snapshot(waiting, gpus=cards, groups=groups), 0)
+        assert started(decided) == [1, 3]
+        assert reasons(decided) == {2: Reason.GROUP_QUOTA}
+        assert expected(decided) == {2: 100}
+
+    def test_quota_of_cpus_and_of_a_type(self, pool):
+        cards = pool.gpus(2, model="H200")
+        group = pool.group("a", 2, quota={"cpus_milli": 3000, "gpu_milli.h200": 1000})
+        decided = plan(
+            pool.snapshot([pool.job(1), pool.job(2), pool.job(3, 0)], gpus=cards, groups=[group]), 0
+        )
+        assert started(decided) == [1, 3]
+        assert decided.verdicts[2].facts["what"] == "gpu_milli.h200"
+        decided = plan(
+            pool.snapshot([pool.job(1, cpus_milli=3000), pool.job(2, 0)], gpus=cards, groups=[group]), 0
+        )
+        assert started(decided) == [1]
+        assert decided.verdicts[2].facts["what"] == "cpus_milli"
+
+    def test_slices_are_charged_in_milli(self, pool):
+        group = pool.group("a", 0.25)
+        waiting = [pool.session(n, gpu_mib=4096) for n in (1, 2, 3)]
+        decided = plan(pool.snapshot(waiting, groups=[group]), 0)
+        assert started(decided) == [1, 2]
+        assert reasons(decided) == {3: Reason.GROUP_QUOTA}
+
+    def test_user_limits(self, pool):
+        group = pool.group("a", user=UserLimits(gpu_milli=2000, sessions=1, running_jobs=2))
+        waiting = [
+            pool.session(1, 0),
+            pool.session(2, 0),
+            pool.job(3, 2),
+            pool.job(4),
+            pool.job(5, 0),
+            pool.job(6, 0),
+            pool.job(7, user="bob"),
+        ]
+        decided = plan(pool.snapshot(waiting, groups=[group]), 0)
+        assert started(decided) == [1, 3, 7, 5]
+        assert reasons(decided) == dict.fromkeys((2, 4, 6), Reason.USER_LIMIT)
+        assert [decided.verdicts[n].facts["what"] for n in (2, 4, 6)] == ["sessions", "gpus", "running_jobs"]
+        assert promised(decided) == {}
+        assert expected(decided) == {2: 100, 4: 100, 6: 100}
+
+    def test_what_is_said_of_one_user_goes_before_the_group(self, pool):
+        group = pool.group("a", user=UserLimits(gpu_milli=1000))
+        users = {"bob": UserLimits(gpu_milli=3000)}
+        waiting = [pool.job(1, 2), pool.job(2, 2, user="bob")]
+        decided = plan(pool.snapshot(waiting, groups=[group], users=users), 0)
+        assert started(decided) == [2]
+        assert reasons(decided) == {1: Reason.EXCEEDS_LIMIT}
+
+    def test_running_jobs_of_a_priority_are_counted_per_user(self, pool):
+        waiting = [
+            pool.job(1, priority="high"),
+            pool.job(2, priority="high"),
+            pool.job(3, priority="high", user="bob"),
+        ]
+        decided = plan(pool.snapshot(waiting), 0)
+        assert started(decided) == [1, 3]
+        assert decided.verdicts[2].facts["what"] == "priority"
+
+    def test_slots_of_the_host(self, pool):
+        settings = Settings(slots=2, host="here")
+        waiting = [pool.job(n, gpu_mib=1024) for n in (1, 2, 3)] + [pool.session(4, gpu_mib=1024)]
+        decided = plan(pool.snapshot(waiting, settings=settings), 0)
+        assert started(decided) == [4, 1, 2]
+        assert reasons(decided) == {3: Reason.RESOURCES}
+        assert decided.verdicts[3].facts["owner"] == "here"
+        assert expected(decided) == {3: 100}
+
+    def test_quota_lowered_below_use_stops_nothing_and_starts_nothing(self, pool):
+        cards = pool.gpus(4)
+        running = pool.lease(pool.job(1, 3), cards[:3], 60)
+        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 2)]), 0)
+        assert started(decided) == []
+        assert expected(decided) == {2: 60}
+
+    def test_a_user_of_no_group_gets_cpus_only(self, pool):
+        decided = plan(pool.snapshot([pool.job(1, 0, group="?"), pool.job(2, group="?")]), 0)
+        assert started(decided) == [1]
+        assert reasons(decided) == {2: Reason.EXCEEDS_LIMIT}
+
+    def test_leases_of_unknown_cards_still_count(self, pool):
+        cards = pool.gpus(2)
+        lost = Gpu("lost", "node1", 9, "SIM", pool.card, "training")
+        running = pool.lease(pool.job(1, 1), [lost], 60)
+        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 1)]), 0)
+        assert expected(decided) == {2: 60}
+
+
+WINDOWS = {"night": ((100, 200), (300, 400))}
+
+
+class TestWindows:
+    """A job with a window starts only inside it."""
+
+    def decide(self, pool, now, **more):
+        snapshot = pool.snapshot([pool.job(1, window="night", limit=500, **more)], windows=WINDOWS)
+        return plan(snapshot, now)
+
+    def test_outside(self, pool):
+        decided = self.decide(pool, 50)
+        assert reasons(decided) == {1: Reason.OUTSIDE_WINDOW}
+        assert promised(decided) == {1: 100}
+
+    @pytest.mark.parametrize(("now", "starts"), [(99, []), (100, [1]), (199, [1]), (200, []), (300, [1])])
+    def test_edges(self, pool, now, starts):
+        assert started(self.decide(pool, now)) == starts
+        assert started(fill(pool.snapshot([pool.job(1, window="night")], windows=WINDOWS), now)) == starts
+
+    def test_a_window_that_closes_before_there_is_room(self, pool):
+        cards = pool.gpus(1)
+        running = pool.lease(pool.job(9), cards, 250)
+        snapshot = pool.snapshot([pool.job(1, window="night")], [running], gpus=cards, windows=WINDOWS)
+        for settings in (Settings(), Settings(promises=0)):
+            assert expected(plan(replace(snapshot, settings=settings), 120)) == {1: 300}
+
+    def test_a_window_that_never_opens_again(self, pool):
+        decided = self.decide(pool, 400)
+        assert expected(decided) == {1: None}
+        assert reasons(decided) == {1: Reason.OUTSIDE_WINDOW}
+
+
+def test_back_off(pool):
+    decided = plan(pool.snapshot([pool.job(1, not_before=70)]), 10)
+    assert reasons(decided) == {1: Reason.BACK_OFF}
+    assert expected(decided) == {1: 70}
+    assert started(plan(pool.snapshot([pool.job(1, not_before=70)]), 70)) == [1]
+
+
+def test_priority_and_resources(pool):
+    cards = pool.gpus(2)
+    running = pool.lease(pool.job(9, 2), cards, 60)
+    decided = plan(pool.snapshot([pool.job(1, 2), pool.job(2)], [running], gpus=cards), 0)
+    assert reasons(decided) == {1: Reason.RESOURCES, 2: Reason.PRIORITY}
+    assert decided.verdicts[2].facts["first"] == 1
+
+
+def test_two_partitions_do_not_wait_for_each_other(pool):
+    cards = pool.gpus(1) + pool.gpus(1, partition="fast", first=2)
+    running = [pool.lease(pool.job(8), cards[:1], 60), pool.lease(pool.job(9), cards[1:], 70)]
+    waiting = [pool.job(1, partition="training"), pool.job(2, partition="fast"), pool.job(3)]
+    decided = plan(pool.snapshot(waiting, running, gpus=cards), 0)
+    assert reasons(decided) == {1: Reason.RESOURCES, 2: Reason.RESOURCES, 3: Reason.PRIORITY}
+
+
+def test_drained_cards(pool):
+    cards = tuple(replace(gpu, available=False, unavailable_because="maintenance") for gpu in pool.gpus(2))
+    decided = plan(pool.snapshot([pool.job(1)], gpus=cards), 0)
+    assert reasons(decided) == {1: Reason.UNAVAILABLE}
+    assert expected(decided) == {1: None}
+    down = [Node("node1", 64_000, 512 * 1024, available=False, unavailable_because="power")]
+    decided = plan(pool.snapshot([pool.job(1), pool.job(2, 0)], gpus=pool.gpus(2), nodes=down), 0)
+    assert reasons(decided) == {1: Reason.UNAVAILABLE, 2: Reason.UNAVAILABLE}
+
+
+def test_held_invalid_and_impossible_work(pool):
+    waiting = [
+        pool.job(1, held="by ann"),
+        pool.job(2, invalid="its package is gone"),
+        pool.job(3, gpu_types=("b200",)),
+        pool.job(4, 101),
+        pool.job(5),
+    ]
+    decided = plan(pool.snapshot(waiting, gpus=pool.gpus(8, nodes=16)), 0)
+    assert started(decided) == [5]
+    assert reasons(decided) == {
+        1: Reason.HELD,
+        2: Reason.INVALID,
+        3: Reason.NO_SUCH_GPU,
+        4: Reason.NO_SUCH_GPU,
+    }
+    assert set(expected(decided).values()) == {None}
+    assert all(verdict.position is None for verdict in decided.verdicts.values())
+
+
+def test_fill_leaves_no_room_to_worse_work_while_promises_are_free(pool):
+    cards = pool.gpus(4)
+    running = pool.lease(pool.job(1, 2), cards[:2], 60)
+    snapshot = pool.snapshot([pool.job(2, 4, submitted=1), pool.job(3, 1, 500)], [running], gpus=cards)
+    assert started(fill(snapshot, 0)) == []
