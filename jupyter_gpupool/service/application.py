@@ -41,7 +41,7 @@ def application(service: Service) -> Application:
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
     handlers = [
-        (_pattern(path), _endpoint(routes), {"service": service, "routes": routes})
+        (pattern(path), _endpoint(routes), {"service": service, "routes": routes})
         for path, routes in by_path.items()
     ]
     return Application(
@@ -72,9 +72,13 @@ class Endpoint(RequestHandler):
         self.service = service
         self.routes = routes
         self.who: Identity | None = None
+        self.problem: ApiError | None = None
 
     def prepare(self) -> None:
-        """Find out who asks, and whether they may, before anything else is read."""
+        """Find out who asks, and whether they may, before anything of the request is used.
+
+        A refusal is sent when the request has been read: only then does a client look for the reply.
+        """
         self.set_header("X-Content-Type-Options", "nosniff")
         try:
             self.who = self.service.identify(peer_of(self.request.connection.stream.socket))  # type: ignore[union-attr]
@@ -82,7 +86,7 @@ class Endpoint(RequestHandler):
                 raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")
             authorise(self.who, self.route)
         except ApiError as error:
-            self._refuse(error)
+            self.problem = error
 
     @property
     def route(self) -> Route:
@@ -104,6 +108,8 @@ class Endpoint(RequestHandler):
     async def answer(self, path: dict[str, str]) -> None:
         """Let the route's handler answer, whatever comes of it."""
         try:
+            if self.problem:
+                raise self.problem
             await self.respond(self.call(path))
         except Exception as error:
             if (known := as_api_error(error)) is None:
@@ -139,8 +145,6 @@ class Endpoint(RequestHandler):
 
     def _refuse(self, error: ApiError) -> None:
         self.set_status(error.status)
-        if error.status == 413:
-            self.set_header("Connection", "close")  # the rest of the upload is not read
         self._finish_json(error.reply())
 
     def _finish_json(self, body: Any) -> None:
@@ -190,12 +194,11 @@ class UploadEndpoint(Endpoint):
     """An address that takes large bodies piece by piece."""
 
     upload: Upload | None = None
-    problem: ApiError | None = None
 
     def prepare(self) -> None:
         """Make ready for the body."""
         super().prepare()
-        if self._finished or self.request.method != "PUT":
+        if self.problem or self.request.method != "PUT":
             return
         assert self.who is not None
         self.request.connection.set_max_body_size(2 * self.service.snapshots.cap_mib * MIB)  # type: ignore[union-attr]
@@ -203,10 +206,10 @@ class UploadEndpoint(Endpoint):
         try:
             self.upload = self.service.snapshots.receive(self.who.user, digest)
         except ApiError as error:
-            self._refuse(error)
+            self.problem = error
 
     def data_received(self, chunk: bytes) -> None:
-        """Take a piece; after a problem the rest is dropped, so that the client gets to its reply."""
+        """Take a piece; after a problem, drop it."""
         if self.upload is None or self.problem:
             return
         try:
@@ -219,8 +222,6 @@ class UploadEndpoint(Endpoint):
         if self.upload is None:
             await super().respond(call)
             return
-        if self.problem:
-            raise self.problem
         await asyncio.get_running_loop().run_in_executor(None, self.upload.finish)
         await super().respond(call)
 
@@ -256,7 +257,8 @@ def _endpoint(routes: Routes) -> type[Endpoint]:
     return EventStream if "events" in streams else UploadEndpoint if "upload" in streams else Endpoint
 
 
-def _pattern(path: str) -> str:
+def pattern(path: str) -> str:
+    """Return the expression that matches the addresses of a path such as ``jobs/{id}``."""
     return re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
 
 

@@ -24,7 +24,8 @@ from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, StartOrder
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
-from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start
+from jupyter_gpupool.scheduler.admission import Refusal, refusal
+from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
@@ -34,12 +35,14 @@ from jupyter_gpupool.service.policy_store import PolicyStore
 log = logging.getLogger("gpupool")
 
 TICK_S = 5.0
-REST = 2.0
-"""After a plan of t seconds the next waits for REST·t or more: requests keep their share of the CPU."""
+PLAN_REST = 4.0
+FILL_REST = 9.0
+"""After a pass of t seconds the next waits for REST·t: requests keep their share of the CPU."""
 LEAST_REST_S = 0.05
 STALE_S = 300
 RETRY_S = 1.0
 AGES_AT_ONCE = 500
+REFUSALS_KEPT = 1000
 
 
 class Controller:
@@ -81,6 +84,8 @@ class Controller:
         self._paused = False
         self._fill_after = 0.0
         self._plan_wanted = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._refusals: dict[Work, Refusal | None] = {}
         self._plan_at = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="gpupool-plan")
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,6 +129,10 @@ class Controller:
         loop = asyncio.get_running_loop()
         self._fill_at(max(loop.time(), self._fill_after), everything=False)
 
+    def hurry(self) -> None:
+        """Somebody waits for the next plan."""
+        self._hurry.set()
+
     def changed(self, works: Iterable[int] = ()) -> None:
         """Room became free, or the order of things changed: fill at once, then plan.
 
@@ -149,6 +158,26 @@ class Controller:
         self.changed()
         return True
 
+    # -- asking ----------------------------------------------------------------------------------
+
+    def refusal(self, work: Work, *, count_queue: bool) -> Refusal | None:
+        """Say why work, not in the ledger yet, cannot be accepted.
+
+        Parameters
+        ----------
+        work
+            With `id` and `submitted` 0, so that equal requests are judged once.
+        count_queue
+            Whether its user's queue is bounded, and so must be counted.
+        """
+        if count_queue:
+            return refusal(work, self.snapshot(self.now))
+        if work not in self._refusals:
+            if len(self._refusals) >= REFUSALS_KEPT:
+                self._refusals.clear()
+            self._refusals[work] = refusal(work, self.snapshot(self.now, waiting=()))
+        return self._refusals[work]
+
     # -- filling ---------------------------------------------------------------------------------
 
     def fill_now(self) -> None:
@@ -170,10 +199,10 @@ class Controller:
             self._begin(found.starts, now)
             self._promise(found, now)
         ended = loop.time()
-        self._fill_after = ended + REST * (ended - began)
+        self._fill_after = ended + FILL_REST * (ended - began)
 
-    def snapshot(self, now: int) -> Snapshot:
-        """Return the pool at this moment, as the scheduler sees it."""
+    def snapshot(self, now: int, waiting: tuple[Work, ...] | None = None) -> Snapshot:
+        """Return the pool at this moment, as the scheduler sees it; `waiting` in place of all that waits."""
         frame = self.frame
         return Snapshot(
             nodes=frame.nodes,
@@ -183,7 +212,7 @@ class Controller:
             users=frame.users,
             priorities=frame.priorities,
             windows=frame.windows,
-            waiting=self.ledger.waiting(),
+            waiting=self.ledger.waiting() if waiting is None else waiting,
             leases=self.ledger.held(),
             promises=tuple(self.ledger.promises.values()),
             usage=self.ledger.usage(now),
@@ -261,7 +290,15 @@ class Controller:
             except Exception:
                 log.exception("A plan failed; the next one comes with the next change")
             self.plan_seconds = loop.time() - began
-            await asyncio.sleep(max(LEAST_REST_S, REST * self.plan_seconds))
+            await self._rest(max(LEAST_REST_S, PLAN_REST * self.plan_seconds))
+
+    async def _rest(self, seconds: float) -> None:
+        """Leave the CPU to requests for a while, unless somebody waits for the next plan."""
+        self._hurry.clear()
+        try:
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+        except TimeoutError:
+            pass
 
     async def _plan_once(self) -> None:
         now = self.now
@@ -334,6 +371,7 @@ class Controller:
     def _reframe(self) -> None:
         self.frame = self._frame()
         self._edge = self._next_edge()
+        self._refusals.clear()
 
     def _frame(self) -> Frame:
         return frame_of(self.policy, self.pool, self.health, self.now, self._slots, socket.gethostname())

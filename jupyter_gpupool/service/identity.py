@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jupyter_gpupool.service.errors import forbidden
 
@@ -62,6 +63,7 @@ def identify(peer: Peer) -> Identity:
     return Identity(user_name(peer.uid), peer.uid, peer.pid, admin=True)
 
 
+@lru_cache(maxsize=64)
 def user_name(uid: int) -> str:
     """Return an account's name; its number where the system has no name for it."""
     try:

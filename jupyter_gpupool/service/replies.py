@@ -56,10 +56,10 @@ class JobReply(TypedDict):
     """One job. Of another user's job, what only its owner may see is null."""
 
     id: int
-    name: str
+    name: str | None
     kind: str
     state: str
-    user: str
+    user: str | None
     group: str
     priority: str
     partition: str | None

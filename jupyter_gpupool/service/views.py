@@ -44,15 +44,16 @@ class Views:
     def job(self, job: Job, who: Identity, verdict: Verdict | None = None) -> JobReply:
         """Return a job as `who` may see it; `verdict` = what the last plan said about it."""
         own = job.owner == who.user
+        named = own or self._controller.policy.visibility == "names"
         lease = self._ledger.leases[job.lease] if job.lease is not None and not job.state.waiting else None
         running = lease is not None and job.state in (JobState.RUNNING, JobState.STOPPING)
         folder = self._config.jobs / str(job.id)
         return {
             "id": job.id,
-            "name": job.name,
+            "name": job.name if named else None,
             "kind": job.kind,
             "state": job.state.value,
-            "user": job.owner,
+            "user": job.owner if named else None,
             "group": job.group,
             "priority": job.priority,
             "partition": lease.placement.partition if lease else job.request.partition,
@@ -83,16 +84,16 @@ class Views:
         }
 
     def waiting(self, job: Job, verdict: Verdict | None) -> WaitingReply:
-        """Say why a job waits; until the first plan knows it, only where it stands."""
+        """Say why a job waits; until a plan knows it, that it has just come."""
         if job.state is JobState.HELD:
             return _plain(
                 "Held",
                 f"Held: {job.held or 'by hand'}.",
                 f"Let it start with: jupyter gpupool release {job.id}",
             )
-        return self._verdict(verdict, job.id)
+        return self._verdict(verdict)
 
-    def _verdict(self, verdict: Verdict | None, work: int) -> WaitingReply:
+    def _verdict(self, verdict: Verdict | None) -> WaitingReply:
         if not self._controller.policies.usable:
             return _plain(
                 "Unavailable",
@@ -100,13 +101,9 @@ class Views:
                 f"An administrator corrects {self._config.policy_file}.",
             )
         if verdict is None:
-            position = sum(1 for other in self._ledger.waiting() if other.id <= work)
-            return {
-                **_plain(
-                    "Priority", "It has just been queued and is being planned.", "The next plan, in a moment."
-                ),
-                "position": position,
-            }
+            return _plain(
+                "Priority", "It has just been queued and is being planned.", "The next plan, in a moment."
+            )
         found = self._controller.forecast.explain(verdict)
         kind = None if verdict.expected_start is None else "promise" if verdict.promised else "estimate"
         return {
@@ -135,7 +132,7 @@ class Views:
             "started_at": iso(session.started),
             "ended_at": iso(session.ended),
             "expires_at": iso(lease.end) if lease and session.state is SessionState.HELD else None,
-            "waiting": self._verdict(verdict, session.id) if session.state is SessionState.WAITING else None,
+            "waiting": self._verdict(verdict) if session.state is SessionState.WAITING else None,
             "placement": self.placement(lease.placement, lease.mode) if lease else None,
             "environment": self._lease_environment(lease) if lease and own else {},
             "reason": session.reason or None,

@@ -42,6 +42,8 @@ class Answer(NamedTuple):
 class Caller:
     """What a test says to a service."""
 
+    BASIC = BASIC
+
     def __init__(self, home: Home):
         self.home = home
         self._connection = Connection(home.url(), pauses=())
@@ -53,9 +55,23 @@ class Caller:
         is_json = reply.headers.get("content-type") == "application/json" and reply.body
         return Answer(reply.status, json.loads(reply.body) if is_json else reply.body, dict(reply.headers))
 
+    @staticmethod
+    def command(shell: str = "true", **more: Any) -> dict[str, Any]:
+        """Return the body of a submit of a shell command on one card."""
+        body = {
+            "kind": "command",
+            "entry": {"argv": ["sh", "-c", shell]},
+            "resources": {"gpus": 1, "cpus": 1, "mem": "256MiB"},
+            "time": "1h",
+            "grace": "1s",
+            "workdir": "/",
+            "environment": BASIC,
+        }
+        return body | more
+
     def submit(self, shell: str, **more: Any) -> dict[str, Any]:
         """Queue a shell command on one card; it must be accepted."""
-        answer = self("POST", "jobs", command(shell, **more))
+        answer = self("POST", "jobs", self.command(shell, **more))
         assert answer.status == 201, answer
         return answer.body
 
@@ -94,20 +110,6 @@ def tar(files: dict[str, str]) -> bytes:
             info.size, info.mode = len(files[name].encode()), 0o644
             archive.addfile(info, io.BytesIO(files[name].encode()))
     return buffer.getvalue()
-
-
-def command(shell: str, **more: Any) -> dict[str, Any]:
-    """Return the body of a submit of a shell command."""
-    body = {
-        "kind": "command",
-        "entry": {"argv": ["sh", "-c", shell]},
-        "resources": {"gpus": 1, "cpus": 1, "mem": "256MiB"},
-        "time": "1h",
-        "grace": "1s",
-        "workdir": "/",
-        "environment": BASIC,
-    }
-    return body | more
 
 
 @dataclass

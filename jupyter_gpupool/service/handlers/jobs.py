@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
 from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
-from jupyter_gpupool.scheduler.admission import dry_run, refusal
+from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.service.call import Call
@@ -42,7 +43,7 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
             f"The snapshot {new.snapshot} has not been received.",
             hint="Send it first.",
         )
-    admit(service, new)
+    admit(service, new, rules)
     if call.query["dry_run"]:
         return 200, await _forecast(service, new, rules)
     job = service.ledger.add_job(new, service.now)
@@ -70,7 +71,7 @@ def rules_of(service: Service, who: Identity) -> Rules:
     return Rules(who, service.policy, service.controller.frame)
 
 
-def admit(service: Service, new: NewJob | NewSession) -> None:
+def admit(service: Service, new: NewJob | NewSession, rules: Rules) -> None:
     """Refuse what could never run, or what would be too much in the queue.
 
     Raises
@@ -78,8 +79,8 @@ def admit(service: Service, new: NewJob | NewSession) -> None:
     ApiError
         With the numbers.
     """
-    now = service.now
-    if found := refusal(work_of(new, now), service.controller.snapshot(now)):
+    bounded = isinstance(new, NewJob) and rules.limits(new.group).queued_jobs is not None
+    if found := service.controller.refusal(work_of(new, now=0), count_queue=bounded):
         raise ApiError(422, found.code, found.message, found.used, found.limit, found.unit, hint=found.hint)
 
 
@@ -171,11 +172,22 @@ def _queue(service: Service, jobs: list[Job], who: Identity) -> QueueReply:
 
 async def show(call: Call[None]) -> JobReply:
     """Show one job; one that has just come waits a moment for the plan that knows it."""
-    job = call.job()
-    if job.state is JobState.QUEUED:
-        await call.service.controller.forecast.wait(job.id, PLAN_PATIENCE_S)
+    service, job = call.service, call.job()
+    forecast = service.controller.forecast
+    if job.state is JobState.QUEUED and forecast.of(job.id) is None:
+        service.controller.hurry()
+        await forecast.wait(job.id, PLAN_PATIENCE_S)
         job = call.job()
-    return _job(call.service, job, call.who)
+    reply = _job(service, job, call.who)
+    if job.state is JobState.QUEUED and reply["waiting"] and forecast.of(job.id) is None:
+        reply["waiting"]["position"] = _place(service, job)
+    return reply
+
+
+def _place(service: Service, job: Job) -> int:
+    """Return where a job stands by its submit time, before a plan has ranked it."""
+    waiting = service.ledger.waiting()
+    return 1 + bisect_left(waiting, (job.submitted, job.id), key=lambda work: (work.submitted, work.id))
 
 
 async def cancel(call: Call[None]) -> JobReply:

@@ -24,11 +24,13 @@ async def acquire(call: Call[LeaseRequest]) -> tuple[int, LeaseReply]:
     started = start_time(pid)
     if started is None or owner_of(pid) != who.uid:
         raise invalid(f"The process {pid} that should hold the lease is not one of yours.")
-    new = new_session(call.body, rules_of(service, who), pid, started)
-    admit(service, new)
+    rules = rules_of(service, who)
+    new = new_session(call.body, rules, pid, started)
+    admit(service, new, rules)
     session = service.sessions.add(new)
     if session.state is SessionState.HELD:
         return 201, service.views.lease(session, who)
+    service.controller.hurry()
     verdict = await service.controller.forecast.wait(session.id, PLAN_PATIENCE_S)
     session = service.ledger.sessions[session.id]
     reply = service.views.lease(session, who, verdict)
