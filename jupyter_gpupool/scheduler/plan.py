@@ -37,7 +37,7 @@ def fill(snapshot: Snapshot, now: Seconds) -> Plan:
     if not dispatch.run_fast():
         dispatch = Dispatch(snapshot, now)
         dispatch.run()
-    return Plan(tuple(dispatch.starts), dispatch.promises.all(), tuple(dispatch.promises.moves), {})
+    return Plan(tuple(dispatch.starts), dispatch.promises.all(), dispatch.promises.moves(), {})
 
 
 def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[int, Placement]]:
@@ -63,4 +63,4 @@ def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[in
         for id_, (reason, facts) in judged.items()
     }
     places = {id_: placement for id_, (_, placement) in estimates.items()}
-    return Plan(tuple(dispatch.starts), promises, tuple(dispatch.promises.moves), verdicts), places
+    return Plan(tuple(dispatch.starts), promises, dispatch.promises.moves(), verdicts), places

@@ -21,9 +21,10 @@ class Promises:
     def __init__(self, board: Board, eligible: Callable[[Work], bool]) -> None:
         snapshot = board.snapshot
         self._board = board
+        self._now = board.time
         self._reserved: dict[int, Promise] = {}
         self._broken: list[tuple[Promise, str | None]] = []
-        self.moves: list[PromiseMove] = []
+        self._causes: dict[int, str] = {}
         made = {promise.work for promise in snapshot.promises}
         self._works = {work.id: work for work in snapshot.waiting if work.id in made} if made else {}
         for promise in sorted(
@@ -42,13 +43,23 @@ class Promises:
         """Return all promises, soonest first."""
         return tuple(sorted(self._reserved.values(), key=lambda promise: (promise.start, promise.work)))
 
+    def moves(self) -> tuple[PromiseMove, ...]:
+        """Return the promises that are later now than they were, each with its cause."""
+        made = [promise for promise in self._board.snapshot.promises if promise.work in self._reserved]
+        later = ((promise, self._reserved[promise.work].start) for promise in made)
+        return tuple(
+            PromiseMove(promise.work, promise.start, start, self._causes[promise.work])
+            for promise, start in later
+            if start > max(promise.start, self._now)
+        )
+
     def get(self, work: int) -> Promise | None:
         """Return the promise of a work, if it has one."""
         return self._reserved.get(work)
 
     def any_due(self) -> bool:
         """Say whether a promise takes resources at this moment."""
-        return any(promise.start <= self._board.time for promise in self._reserved.values())
+        return any(promise.start <= self._now for promise in self._reserved.values())
 
     def open_to(self, group: str) -> bool:
         """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
@@ -59,7 +70,7 @@ class Promises:
         self._works[work.id] = work
         self._left -= 1
         self._left_of[work.group] -= 1
-        self._reserve(Promise(work.id, start, placement, self._board.time))
+        self._reserve(Promise(work.id, start, placement, self._now))
 
     def lift(self, work: Work) -> Promise | None:
         """Take a work's own promise off the board, to try it sooner."""
@@ -87,7 +98,7 @@ class Promises:
             self._keep(promise, cause)
 
     def repair(self) -> None:
-        """Give promises that no longer hold the next start that moves no other; note each move later."""
+        """Give promises that no longer hold the next start that moves no other, and name the cause."""
         if not self._broken:
             return
         broken, self._broken = self._broken, []
@@ -98,13 +109,12 @@ class Promises:
                 continue
             start, placement = found
             self._reserve(Promise(work.id, start, placement, promise.made))
-            if start > max(promise.start, self._board.time):
-                move = PromiseMove(work.id, promise.start, start, cause or self._cause(work, promise))
-                self.moves.append(move)
+            if start > promise.start and work.id not in self._causes:
+                self._causes[work.id] = cause or self._cause(work, promise)
 
     def _keep(self, promise: Promise, cause: str | None) -> None:
         work = self._works[promise.work]
-        start = max(promise.start, self._board.time)
+        start = max(promise.start, self._now)
         if self._board.holds(work, promise.placement, start):
             self._reserve(Promise(work.id, start, promise.placement, promise.made))
         else:
@@ -120,7 +130,7 @@ class Promises:
 
     def _cause(self, work: Work, promise: Promise) -> str:
         """Name what made a promise impossible: a card, a lease in its way, back-off, or the policy."""
-        board, now = self._board, self._board.time
+        board, now = self._board, self._now
         uuids = {share.uuid for share in promise.placement.gpus}
         for uuid in sorted(uuids):
             card = board.floor.cards.get(uuid)
@@ -130,6 +140,8 @@ class Promises:
                 return f"card {card.gpu.index} of {card.gpu.node} is not available"
         if work.not_before > promise.start:
             return "a failed start, which is tried again later"
+        if work.window is not None and promise.start < now and board.gate(work, now) != now:
+            return f"window {work.window} closed before it could start"
         nodes = set(promise.placement.nodes)
         near = [
             lease
