@@ -213,6 +213,24 @@ async def end_everything(bench: Bench) -> None:
     await last.shutdown(True)
 
 
+@contextlib.asynccontextmanager
+async def bench_at(home: Path) -> AsyncIterator[Bench]:
+    """A bench with an open engine; nothing of it is left at the end."""
+    bench = Bench(home)
+    await bench.open()
+    try:
+        yield bench
+    finally:
+        await end_everything(bench)
+        await eventually(lambda: not left_behind(home), within=5)
+
+
+@pytest.fixture
+def make_bench() -> Callable[[Path], contextlib.AbstractAsyncContextManager[Bench]]:
+    """Return what makes a bench elsewhere."""
+    return bench_at
+
+
 @pytest_asyncio.fixture
 async def unopened(tmp_path: Path) -> AsyncIterator[Bench]:
     """A bench whose engine is not open yet."""
@@ -223,10 +241,10 @@ async def unopened(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 @pytest_asyncio.fixture
-async def bench(unopened: Bench) -> Bench:
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """A bench with an open engine."""
-    await unopened.open()
-    return unopened
+    async with bench_at(tmp_path) as bench:
+        yield bench
 
 
 @pytest.fixture

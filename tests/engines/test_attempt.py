@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from jupyter_gpupool.engines.base import WorkSpec
@@ -35,6 +37,12 @@ def test_after_it_was_asked_comes_the_kill():
 def test_a_kill_is_repeated_later():
     attempt = _attempt(600, 120, stop=StopRecord("stop", 1200.0), kill_again=1200.2)
     assert attempt.next_step() == (1200.2, "kill")
+
+
+def test_a_runner_that_does_not_end_with_its_job_is_woken_and_in_the_end_killed():
+    attempt = _attempt(600, 120, stop=StopRecord("stop", 1200.0))
+    assert attempt.nudge(1209.0) == signal.SIGCONT
+    assert attempt.nudge(1211.0) == signal.SIGKILL
 
 
 def test_no_grace_reaches_past_the_limit():

@@ -139,6 +139,19 @@ async def test_a_stopped_process_is_woken_to_be_asked(bench):
     assert (await bench.end_of(spec.key)).exit_code == 5
 
 
+async def test_a_job_that_stops_its_runner_is_ended_all_the_same(bench):
+    spec = bench.python(
+        "import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\n"
+        "os.write(1, b'done\\n')\ntime.sleep(60)"
+    )
+    await bench.engine.start(spec)
+    await bench.logged(spec, 1)
+    await bench.engine.stop(spec.key, cause="cancel", grace_s=0)
+    end = await bench.end_of(spec.key)
+    assert (end.cause, end.tree_gone) == ("cancel", True)
+    assert end.signal in (signal.SIGTERM, signal.SIGKILL)
+
+
 async def test_a_job_told_to_end_while_it_is_unpacked(bench):
     spec = bench.spec(
         "sleep", "60", **bench.snapshot({f"{number}.txt": "x" * 9000 for number in range(3000)})

@@ -11,7 +11,15 @@ import pytest
 
 from jupyter_gpupool.engines.base import Ended, WorkSpec
 from jupyter_gpupool.engines.local.cgroups import Leaf
-from jupyter_gpupool.engines.local.records import ExitRecord, Index, Records, RunnerRecord, StopRecord
+from jupyter_gpupool.engines.local.records import (
+    ExitRecord,
+    Index,
+    Records,
+    RunnerRecord,
+    StopRecord,
+    mark_begun,
+    report_exit,
+)
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def test_everything_is_read_as_it_was_written(records, spec):
 def test_nothing_is_read_where_nothing_was_written(tmp_path):
     empty = Records(tmp_path)
     assert (empty.spec(), empty.runner(), empty.stop(), empty.end()) == (None, None, None, None)
-    assert not empty.began()
+    assert empty.began()  # without a record, nothing may be run again
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"pid": 5}', '{"key": 1}'])
@@ -63,14 +71,18 @@ def test_a_link_is_not_followed(records, tmp_path):
 
 def test_the_life_of_the_exit_record(records):
     descriptor = records.open_exit()
+    room = (records.folder / "exit.json").stat().st_size
     assert not records.began()
-    os.write(descriptor, b"\n")
+    assert records.end() is None
+    mark_begun(descriptor)
     assert records.began()
     assert records.end() is None
     record = ExitRecord(1, None, "exit", "", 30, 4.0, True)
-    os.write(descriptor, json.dumps({name: getattr(record, name) for name in record.__slots__}).encode())
+    report_exit(descriptor, record)
     os.close(descriptor)
     assert records.end() == record
+    assert records.began()
+    assert (records.folder / "exit.json").stat().st_size == room  # a full disk could not have refused it
 
 
 def test_a_full_disk_leaves_the_old_record(records, monkeypatch):

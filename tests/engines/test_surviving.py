@@ -199,12 +199,24 @@ async def test_the_program_is_killed(bench):
     assert (end.exit_code, end.signal, end.cause, end.oom) == (None, signal.SIGKILL, "exit", False)
 
 
-async def test_the_spare_runner_is_killed(bench):
-    """What was made ahead of need may be gone when it is needed."""
+@pytest.mark.parametrize("pause", [0.0, 0.1])
+async def test_the_spare_runner_is_killed(bench, pause):
+    """What was made ahead of need may be dying, or gone, when it is needed."""
     launcher = bench.launcher_pid()
     (spare,) = await bench.until(lambda: bench.children(launcher))
     bench.kill(spare)
+    await asyncio.sleep(pause)
     assert (await bench.run(bench.spec("sh", "-c", "exit 5"))).exit_code == 5
+
+
+async def test_a_runner_that_is_killed_before_it_begins_is_replaced_once(unopened, launch):
+    def die_at_once(exit_record: int) -> None:
+        die()
+
+    launch(alter=lambda: setattr(runner_module, "mark_begun", die_at_once))
+    await unopened.open()
+    end = await unopened.run(unopened.spec("true"))
+    assert (end.cause, end.exit_code, end.tree_gone) == ("lost", None, True)
 
 
 async def test_a_reboot(bench):

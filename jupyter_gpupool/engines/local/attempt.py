@@ -6,6 +6,7 @@ Never: a process, a file, a clock.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,7 +15,7 @@ from jupyter_gpupool.engines.local.proctree import Tree
 from jupyter_gpupool.engines.local.records import ExitRecord, Records, RunnerRecord, StopRecord
 
 Step = Literal["ask", "kill", "clear"]
-KILL_AGAIN_S = 0.2
+KILL_AGAIN_S, RUNNER_PATIENCE_S = 0.2, 10.0
 CLEAR_FIRST_S, CLEAR_LATEST_S, CLEAR_PATIENCE_S = 0.005, 1.0, 5.0
 
 
@@ -38,14 +39,15 @@ class Clearing:
 class Attempt:
     """An attempt that is not forgotten.
 
-    `pidfd` is the live runner's (-1: there is none); `adopted` says that another launcher made it.
+    `pidfd` is the live runner's (-1: there is none); `begun` counts the runners this launcher made
+    for it: one that ends before it let the program go is replaced once.
     """
 
     spec: WorkSpec
     records: Records = field(init=False)
     runner: RunnerRecord | None = None
     pidfd: int = -1
-    adopted: bool = False
+    begun: int = 0
     stop: StopRecord | None = None
     kill_again: float = 0.0
     clearing: Clearing | None = None
@@ -96,6 +98,11 @@ class Attempt:
         if self.stop:
             return max(self.stop.kill_at, self.kill_again), "kill"
         return self.hard_end() - min(self.spec.grace_s, self.spec.limit_s // 2), "ask"
+
+    def nudge(self, now: float) -> signal.Signals:
+        """What the runner of a killed job gets: a job may have stopped it, or worse."""
+        late = self.stop is not None and now - self.stop.kill_at > RUNNER_PATIENCE_S
+        return signal.SIGKILL if late else signal.SIGCONT
 
     def asked_by_limit(self) -> StopRecord:
         """The request to end that the time limit makes."""

@@ -38,6 +38,7 @@ from jupyter_gpupool.engines.local.protocol import (
 )
 
 _DAEMON = "jupyter_gpupool.engines.local.daemon"
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 _ANSWER_S = 30.0
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -79,10 +80,11 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Hang up; jobs and launcher go on."""
-        if self._keeper:
-            self._keeper.cancel()
+        keeper, self._keeper = self._keeper, None
+        if keeper:
+            keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+                await keeper
         if self._link:
             await self._link.close()
 
@@ -115,11 +117,9 @@ class LocalEngine:
                     await self.stop(report.key, cause="cancel", grace_s=grace_s)
         launcher = self._link.process() if self._link else None
         await self._ask("retire")
-        if self._keeper:
-            self._keeper.cancel()
+        await self.close()
         if kill_jobs and launcher is not None:
             await _ended(launcher)
-        await self.close()
 
     # The connection
 
@@ -127,7 +127,7 @@ class LocalEngine:
         """Send one request and return its result, over as many connections as it takes."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                while True:
+                while self._keeper:
                     await self._connected.wait()
                     link = self._link
                     assert link is not None
@@ -139,6 +139,7 @@ class LocalEngine:
                 f"The launcher did not answer within {_ANSWER_S:.0f} s; see {self._home / 'launcher.log'}."
             )
             raise EngineError(message) from None
+        raise EngineError("The engine is closed.")
 
     async def _keep_connected(self) -> None:
         while True:
@@ -147,9 +148,10 @@ class LocalEngine:
             self._connected.clear()
             log.warning("The launcher is gone; starting another, which takes over its jobs.")
             await self._reconnect()
-            for report in await self.list():
-                if isinstance(report, Ended):
-                    self._tell(report)
+            with contextlib.suppress(EngineError):
+                for report in await self.list():
+                    if isinstance(report, Ended):
+                        self._tell(report)
 
     async def _reconnect(self) -> None:
         for pause in itertools.chain(_RETRY_S, itertools.repeat(_RETRY_S[-1])):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -106,7 +107,10 @@ class Launcher:
         try:
             self._index.add(attempt.spec)
             attempt.records.prepare(attempt.spec)
-            self._hand_over(attempt)
+            try:
+                self._hand_over(attempt)
+            except ConnectionError:  # the runner made ahead of need was killed
+                self._hand_over(attempt)
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             reason = (error.strerror or str(error)).lower()
@@ -121,10 +125,11 @@ class Launcher:
                 _kept(opened, descriptor)
                 for descriptor in (records.open_spec(), records.open_log(), records.open_exit())
             )
-            runner = self._order_runner(spec_file, log, exit_record, snapshot)
+            runner, self._spare = self._spare or self._make_runner(), None
             opened.callback(runner.dismiss)
             if runner.leaf:
                 runner.leaf.limit(spec.cpus_milli, spec.memory_mib)
+            runner.order(spec_file, log, exit_record, snapshot)
             unless_gone = opened.enter_context(ExitStack())
             pidfd = _kept(unless_gone, os.pidfd_open(runner.pid))
             record = RunnerRecord(
@@ -138,21 +143,9 @@ class Launcher:
             records.write_runner(record)
             runner.go()
             unless_gone.pop_all()
-        attempt.runner, attempt.adopted = record, False
+        attempt.runner = record
+        attempt.begun += 1
         self._watch(attempt, pidfd)
-
-    def _order_runner(self, spec: int, log: int, exit_record: int, snapshot: int | None) -> Runner:
-        """Give the order to the runner made ahead of need; to a new one if that is gone."""
-        spare, self._spare = self._spare, None
-        if spare:
-            try:
-                spare.order(spec, log, exit_record, snapshot)
-                return spare
-            except ConnectionError:
-                spare.dismiss()
-        runner = self._make_runner()
-        runner.order(spec, log, exit_record, snapshot)
-        return runner
 
     def _make_runner(self) -> Runner:
         return fork_runner(self._subtree.make_leaf(f"job-{time.time_ns():x}"))
@@ -195,7 +188,7 @@ class Launcher:
         record = attempt.records.end()
         if isinstance(record, ExitRecord):
             self._clear(attempt, self._end_reported(attempt, record), record.tree_gone)
-        elif attempt.adopted and not attempt.stop and not attempt.records.began():
+        elif attempt.begun < 2 and not attempt.stop and not attempt.records.began():
             self._begin(attempt)
         else:
             self._clear(attempt, attempt.lost(time.time()), gone=False)
@@ -264,6 +257,7 @@ class Launcher:
         elif step == "kill":
             attempt.kill_again = now + KILL_AGAIN_S
             attempt.tree.kill()
+            signal.pidfd_send_signal(attempt.pidfd, attempt.nudge(now))
         else:
             self._clear_again(attempt, now)
 
@@ -288,7 +282,7 @@ class Launcher:
     def recover(self) -> None:
         """Take over what an earlier launcher left: adopt what lives, settle what ended."""
         for spec, records in self._index.read():
-            attempt = Attempt(spec, runner=records.runner(), stop=records.stop(), adopted=True)
+            attempt = Attempt(spec, runner=records.runner(), stop=records.stop())
             record = records.end()
             if attempt.runner is None and record is None:
                 self._index.drop(spec)

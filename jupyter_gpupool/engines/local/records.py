@@ -8,7 +8,7 @@ file          written by             meaning
 ============  =====================  ==========================================================
 spec.json     launcher               what was asked
 runner.json   launcher, fsynced      a runner was made and is about to be let go
-exit.json     runner, then launcher  empty: not let go; blank: running; else how it ended
+exit.json     runner, then launcher  all blank: not let go; a new line: running; else how it ended
 stop          launcher               it was asked to end: why, and when it will be killed
 log           the job itself         its standard output and error
 ============  =====================  ==========================================================
@@ -30,6 +30,7 @@ from jupyter_gpupool.engines.local.protocol import ProtocolError, ended_from_jso
 
 T = TypeVar("T")
 
+_RESERVED = 4096
 _OURS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -99,8 +100,11 @@ class Records:
         return os.open(self.folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _OURS, 0o600)
 
     def open_exit(self) -> int:
-        """Descriptor of an empty ``exit.json``, by which the runner will report."""
-        return os.open(self.folder / "exit.json", os.O_WRONLY | os.O_TRUNC | os.O_CREAT | _OURS, 0o600)
+        """Descriptor of a blank ``exit.json``, whose room on disk is taken already."""
+        descriptor = os.open(self.folder / "exit.json", os.O_WRONLY | os.O_TRUNC | os.O_CREAT | _OURS, 0o600)
+        os.write(descriptor, b" " * _RESERVED)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
 
     def write_runner(self, record: RunnerRecord) -> None:
         """Record the runner for good: on disk before this returns."""
@@ -128,11 +132,11 @@ class Records:
         return self._read("stop", lambda value: StopRecord(**value))
 
     def began(self) -> bool:
-        """Whether the runner was let go: from then on the user's program may have run."""
+        """Whether the user's program may have run: true unless ``exit.json`` is still all blank."""
         try:
-            return (self.folder / "exit.json").stat().st_size > 0
+            return not (self.folder / "exit.json").read_bytes().startswith(b" ")
         except OSError:
-            return False
+            return True
 
     def end(self) -> ExitRecord | Ended | None:
         """How the attempt ended: `Ended` once a launcher has settled it, None while nobody has said."""
@@ -164,6 +168,17 @@ class Records:
             with suppress(OSError):
                 beside.unlink()
             raise
+
+
+def mark_begun(exit_record: int) -> None:
+    """Write into a blank ``exit.json`` that the runner was let go."""
+    os.write(exit_record, b"\n")
+
+
+def report_exit(exit_record: int, record: ExitRecord) -> None:
+    """Write how it ended, for good, and even when the disk is full by now."""
+    os.write(exit_record, json.dumps(asdict(record)).encode())
+    os.fsync(exit_record)
 
 
 class Index:

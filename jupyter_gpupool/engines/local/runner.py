@@ -25,14 +25,14 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from jupyter_gpupool.engines.local.cgroups import Leaf
 from jupyter_gpupool.engines.local.proctree import MARK, Tree
-from jupyter_gpupool.engines.local.records import ExitRecord
+from jupyter_gpupool.engines.local.records import ExitRecord, mark_begun, report_exit
 from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
 
 ORDER, GO = b"o", b"g"
@@ -117,7 +117,7 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
             os.waitpid(program, 0)
             return
     spec, log, exit_record, *snapshot = descriptors
-    os.write(exit_record, b"\n")
+    mark_begun(exit_record)
     with open(spec, "rb", closefd=False) as file:
         job = json.load(file)
     folder = Path(job["folder"]) / str(job["attempt"])
@@ -126,8 +126,7 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
         failure = _let_go(program_channel, spec, log)
     program_channel.close()
     record = _wait_and_clear(program, Tree(leaf, os.getpid(), str(folder)), failure)
-    os.write(exit_record, json.dumps(asdict(record)).encode())
-    os.fsync(exit_record)
+    report_exit(exit_record, record)
 
 
 def _prepare_code(code: Path, snapshot: list[int], sha256: str | None) -> str:
