@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from jupyter_gpupool.client.errors import ServiceDown
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.service.config import ServiceConfig
@@ -137,8 +138,8 @@ class Threaded:
 
     def stop(self, *, keep_jobs: bool = False) -> None:
         caller = Caller(self.config.home)
-        with contextlib.suppress(Exception):
-            caller("POST", "shutdown", {"keep_jobs": keep_jobs})
+        with contextlib.suppress(ServiceDown):
+            assert caller("POST", "shutdown", {"keep_jobs": keep_jobs}).status == 200
         self._thread.join(30)
         assert not self._thread.is_alive()
         assert self._error is None, self._error

@@ -57,7 +57,7 @@ def test_another_account_is_refused_everywhere(start: Any, someone: Someone) -> 
         assert answer.status == 403, route
         if route.method != "HEAD":
             assert answer.error["code"] == "forbidden"
-    someone.uid = None
+    someone.uid, someone.admin = None, True
 
 
 def test_what_others_have_is_seen_only_as_far_as_the_queue_shows_it(start: Any, someone: Someone) -> None:

@@ -32,7 +32,8 @@ def test_every_address_of_the_contract_is_there() -> None:
     wanted = """
         GET whoami|GET quota|GET pool|GET queue|GET jobs|POST jobs|GET jobs/{id}|POST jobs/{id}/cancel
         POST jobs/{id}/hold|POST jobs/{id}/release|POST jobs/{id}/requeue|GET jobs/{id}/logs
-        GET jobs/{id}/artifacts|GET jobs/{id}/artifacts/{name}|PUT snapshots/{sha256}|HEAD snapshots/{sha256}|POST leases|GET leases
+        GET jobs/{id}/artifacts|GET jobs/{id}/artifacts/{name}
+        PUT snapshots/{sha256}|HEAD snapshots/{sha256}|POST leases|GET leases
         GET leases/{id}|DELETE leases/{id}|GET events|GET policy|POST policy|GET report|GET openapi.json
         GET /services/gpupool/health|GET /services/gpupool/metrics
     """
