@@ -20,6 +20,7 @@ from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.commands import Command
 
 PROGRAM = "jupyter gpupool"
+MISTYPED = ("invalid_option", "unknown_option")
 
 # name: (where the command is, what it does in one line), in the order in which help lists them
 COMMANDS = {
@@ -54,13 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except HelpAsked as asked:
         print(asked)
         return 0
     except PoolError as error:
         _say(words, error)
-        return 2 if error.code == "invalid_option" else 1
+        return 2 if error.code in MISTYPED else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:

@@ -1,17 +1,14 @@
-"""From a parsed line to a submitted job: what shell, magics and Python functions have in common.
+"""From a line to a prepared request: what shell, magics and Python functions have in common.
 
-Owns: which kind of work a target is, and the step from a prepared request to the service's answer.
-Never: printing.
+Owns: which options a line has, and which kind of work a target is. Never: sends anything.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from jupyter_gpupool.client import options as table
-from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.options import CONDUCT, OPTIONS, Options
@@ -58,8 +55,3 @@ def prepare_path(path: str, args: Sequence[str], options: Options) -> Prepared:
             hint="Give it parameters with -p name=value.",
         )
     return prepare_notebook(path, options)
-
-
-def send(client: Client, prepared: Prepared) -> dict[str, Any]:
-    """Submit a prepared request and return the job."""
-    return client.submit(prepared.body, prepared.snapshot)

@@ -16,6 +16,7 @@ from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.text import plural
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands import Command, answer
 
@@ -46,11 +47,11 @@ def _serve(options: argparse.Namespace) -> int:
     config = ServiceConfig.from_environment(
         os.environ, policy=policy, self_started=options.background or None
     )
-    home = Home.of(os.environ)
-    url = {"url": home.url(), "home": str(home.path)}
+    asked_by = os.getpid()
     code = serve(config, background=options.background)
-    if options.background and code == 0:
-        answer(options, url, [f"The pool's service runs at {home.url()}."])
+    if options.background and code == 0 and os.getpid() == asked_by:
+        url = Home.of(os.environ).url()
+        answer(options, {"url": url}, [f"The pool's service runs at {url}."])
     return code
 
 
@@ -71,6 +72,7 @@ def _stop(options: argparse.Namespace) -> int:
     if client is None:
         answer(options, {"stopped": False}, ["No service is running."])
         return 0
+    jobs = len(client.queue()["running"])
     client.shutdown(keep_jobs=options.jobs == "keep")
     deadline = time.monotonic() + PATIENCE
     while record and _is_alive(record["pid"]):
@@ -79,13 +81,20 @@ def _stop(options: argparse.Namespace) -> int:
                 "conflict", f"Process {record['pid']} has not ended in {PATIENCE:g} s; see service.log."
             )
         time.sleep(0.05)
-    jobs = (
-        "its jobs go on, and the next command that needs a service starts one"
-        if options.jobs == "keep"
-        else "with its jobs"
+    answer(
+        options,
+        {"stopped": True, "jobs": options.jobs, "running": jobs},
+        [f"The service has ended{_fate_of(jobs, options.jobs)}."],
     )
-    answer(options, {"stopped": True, "jobs": options.jobs}, [f"The service has ended; {jobs}."])
     return 0
+
+
+def _fate_of(jobs: int, choice: str) -> str:
+    if jobs == 0:
+        return ""
+    if choice == "end":
+        return f", and with it {plural(jobs, 'running job')}"
+    return f"; {plural(jobs, 'job goes', 'jobs go')} on, and the next command says what became of them"
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ Owns: the command's process, the signals it is passed, its exit code. Never: det
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -39,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     client = client_of(options)
     request = {**given(options, LEASE), "pid": os.getpid(), "name": os.path.basename(command[0])}
     with leasing.held(client, request, lambda lease: remark(render.lease_waits(lease))) as lease:
-        remark("\n".join(render.lease_held(lease)))
+        remark(json.dumps(lease) if options.json else "\n".join(render.lease_held(lease)))
         return _foreground(command, lease["environment"])
 
 

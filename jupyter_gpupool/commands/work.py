@@ -14,8 +14,9 @@ from typing import Any
 from jupyter_gpupool.client import artifacts, render, tail
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
+from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.request import receipt_lines
-from jupyter_gpupool.client.submitting import path_arguments, prepare_line, send
+from jupyter_gpupool.client.submitting import path_arguments, prepare_line
 from jupyter_gpupool.client.verbs import one_job, resolve, some_jobs
 from jupyter_gpupool.commands import Command, answer, client_of, remark
 
@@ -29,7 +30,7 @@ def _submit(options: argparse.Namespace) -> int:
         reply = client.dry_run(prepared.body)
         answer(options, reply, render.dry_run(reply))
         return 0
-    job = send(client, prepared)
+    job = client.submit(prepared.body, prepared.snapshot)
     receipt = receipt_lines(job, prepared.taken, prepared.held_back)
     if "wait" not in options:
         answer(options, job, receipt)
@@ -62,15 +63,7 @@ def _wait(options: argparse.Namespace) -> int:
 
 def _await(client: Client, jobs: Sequence[int], options: argparse.Namespace) -> int:
     """Wait for the ends of jobs; return the first exit code that is not 0."""
-    said: dict[int, str] = {}
-
-    def tell(job: Json) -> None:
-        text = f"Job {job['id']}: {render.standing(job)}"
-        if said.get(job["id"]) != text:
-            said[job["id"]] = text
-            remark(text)
-
-    ended = client.wait(jobs, on_event=tell)
+    ended = await_ends(client, jobs, remark)
     answer(options, {"jobs": ended}, ())
     return next((code for code in map(_exit_code, ended) if code), 0)
 

@@ -13,8 +13,8 @@ from jupyter_gpupool.client import artifacts, options, render
 from jupyter_gpupool.client.api import ENDED, Client
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.phrases import state_text
-from jupyter_gpupool.client.request import Prepared, prepare_function
-from jupyter_gpupool.client.submitting import REQUEST, prepare_path, send
+from jupyter_gpupool.client.request import Prepared, prepare_function, receipt_lines
+from jupyter_gpupool.client.submitting import REQUEST, prepare_path
 from jupyter_gpupool.client.verbs import JobName, resolve
 from jupyter_gpupool.notebook import live, views
 from jupyter_gpupool.notebook.pool import client as pool
@@ -38,10 +38,13 @@ class Job:
         Its number.
     client
         The pool; by default that of this kernel.
+    receipt
+        What was taken at submit, what was held back, where output goes; of a job found again, nothing.
     """
 
-    def __init__(self, id: int, client: Client | None = None):
+    def __init__(self, id: int, client: Client | None = None, receipt: str = ""):
         self.id = id
+        self.receipt = Text(receipt)
         self._client = client or pool()
 
     @property
@@ -143,6 +146,8 @@ def submit(
 ) -> Job:
     """Submit a script, a notebook, or a call of a function as a detached job.
 
+    Where somebody is at the keyboard, the job's `receipt` is printed.
+
     Parameters
     ----------
     what
@@ -160,12 +165,17 @@ def submit(
     PoolError
         The request is refused; nothing was submitted.
     """
-    return submitted(_prepared(what, args, kwargs, request), pool())
+    job = submitted(_prepared(what, args, kwargs, request), pool())
+    if live.is_interactive():
+        print(job.receipt)
+    return job
 
 
 def submitted(prepared: Prepared, client: Client) -> Job:
     """Submit a prepared request."""
-    return Job(int(send(client, prepared)["id"]), client)
+    found = client.submit(prepared.body, prepared.snapshot)
+    receipt = receipt_lines(found, prepared.taken, prepared.held_back)
+    return Job(int(found["id"]), client, "\n".join(receipt))
 
 
 def _prepared(

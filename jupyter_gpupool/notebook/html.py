@@ -74,23 +74,25 @@ def table(
         tag("th", title.lstrip("#"), scope="col", style=_CELL.format(align))
         for title, align in zip(columns, aligns)
     ]
-    lines = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row", style=f"{_CELL.format(aligns[0])};font-weight:normal"),
-            *(tag("td", cell, style=_CELL.format(align)) for cell, align in zip(row[1:], aligns[1:])),
-        )
-        for row in rows
-    ]
+    lines = [_row(row, aligns) for row in rows]
     if not lines:
         return line(f"{caption}: {empty}.")
-    return tag(
-        "table",
-        tag("caption", caption, style=_CAPTION),
-        tag("thead", tag("tr", *heads)),
-        tag("tbody", *lines),
-        style=_TABLE,
-    )
+    return _table(caption, tag("thead", tag("tr", *heads)), tag("tbody", *lines))
+
+
+def facts(caption: str, rows: Iterable[Sequence[object]]) -> Html:
+    """Build a table of names and values, without headings of columns."""
+    return _table(caption, tag("tbody", *(_row(row, ("left", "left")) for row in rows)))
+
+
+def _table(caption: str, *parts: Html) -> Html:
+    return tag("table", tag("caption", caption, style=_CAPTION), *parts, style=_TABLE)
+
+
+def _row(cells: Sequence[object], aligns: Sequence[str]) -> Html:
+    head = tag("th", cells[0], scope="row", style=f"{_CELL.format(aligns[0])};font-weight:normal")
+    rest = [tag("td", cell, style=_CELL.format(align)) for cell, align in zip(cells[1:], aligns[1:])]
+    return tag("tr", head, *rest)
 
 
 def state(name: str) -> Html:

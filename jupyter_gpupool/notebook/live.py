@@ -1,4 +1,4 @@
-"""When a job is shown alive: in a Jupyter kernel that has ipywidgets, and nowhere else."""
+"""Who is looking: when a job can be shown alive, and when anybody would read what is printed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def mimebundle(client: Client, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def in_kernel() -> bool:
     """Tell whether this code runs in a Jupyter kernel, whose displays reach a browser."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def is_interactive() -> bool:
+    """Tell whether somebody types what runs: in IPython, a notebook, or Python's own prompt."""
+    return _shell() is not None or hasattr(sys, "ps1")
+
+
+def _shell() -> Any:
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    return getattr(shell, "kernel", None) is not None
+    return ipython.get_ipython() if ipython else None

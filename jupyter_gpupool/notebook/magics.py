@@ -10,7 +10,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from jupyter_gpupool.client import artifacts, leasing, options, render, tail
 from jupyter_gpupool.client.api import ENDED
 from jupyter_gpupool.client.arguments import HelpAsked, Parser, nearest
+from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.errors import PoolError, Refused
-from jupyter_gpupool.client.request import Prepared, prepare_cell, receipt_lines
-from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line, send
+from jupyter_gpupool.client.request import Prepared, prepare_cell
+from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line
 from jupyter_gpupool.client.verbs import VERBS, Verb, one_job, resolve, some_jobs
 from jupyter_gpupool.notebook import completion, live, views
-from jupyter_gpupool.notebook.api import Job
+from jupyter_gpupool.notebook.api import submitted
 from jupyter_gpupool.notebook.pool import client as pool
 
 NAME = "%gpupool"
@@ -235,12 +236,12 @@ def _submitted(prepared: Prepared, line: argparse.Namespace) -> Any:
     if "dry_run" in line:
         reply = client.dry_run(prepared.body)
         return views.Bundle("\n".join(render.dry_run(reply)), views.dry_run(reply))
-    job = send(client, prepared)
-    print("\n".join(receipt_lines(job, prepared.taken, prepared.held_back)), flush=True)
+    job = submitted(prepared, client)
+    print(job.receipt, flush=True)
     if "wait" in line:
-        _await([job["id"]])
+        _await([job.id])
         return None
-    return Job(job["id"], client)
+    return job
 
 
 def _await(jobs: list[int]) -> None:
@@ -251,16 +252,8 @@ def _await(jobs: list[int]) -> None:
     PoolError
         One of them did not complete.
     """
-    said: dict[int, str] = {}
-
-    def tell(job: Mapping[str, Any]) -> None:
-        text = f"Job {job['id']}: {render.standing(job)}"
-        if said.get(job["id"]) != text:
-            said[job["id"]] = text
-            print(text, flush=True)
-
     try:
-        ended = pool().wait(jobs, on_event=tell)
+        ended = await_ends(pool(), jobs, print)
     except KeyboardInterrupt:
         print("(no longer waiting; what was submitted goes on)")
         return

@@ -13,6 +13,7 @@ from jupyter_gpupool.client import render
 from jupyter_gpupool.client.phrases import SIMULATED, moment_text, soon_text, use_text
 from jupyter_gpupool.notebook.html import (
     Html,
+    facts,
     gauge,
     line,
     moment,
@@ -68,10 +69,10 @@ def job(found: Json) -> Html:
         ("output", found["out"] or ""),
         ("log", found["log"] or ""),
     ]
-    facts = [(label, value) for label, value in rows if value != ""]
+    known = [(label, value) for label, value in rows if value != ""]
     title = f"Job {found['id']} {found['name']} ({found['kind']})"
     remarks = [*found["warnings"], *_simulated([found])]
-    return together(table(title, ("", ""), facts), *map(notice, remarks))
+    return together(facts(title, known), *map(notice, remarks))
 
 
 def why(found: Json) -> Html:

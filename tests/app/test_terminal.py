@@ -228,7 +228,7 @@ def test_a_service_starts_by_itself_outlives_its_caller_and_keeps_jobs_over_a_st
         assert first["running"]
         assert first["simulated"]
         until(lambda: terminal("logs", "last") == "begun\n")
-        assert "its jobs go on" in terminal("stop")
+        assert "1 job goes on" in terminal("stop")
         assert json.loads(terminal("status", "--json"))["running"] is False
         (tmp_path / "go").touch()
         terminal("wait", "last")

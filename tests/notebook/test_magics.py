@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 import jupyter_gpupool
 from jupyter_gpupool.notebook import completion, magics
@@ -286,3 +287,9 @@ def test_what_may_follow_is_completed(
     (tmp_path / "train.py").touch()
     event = types.SimpleNamespace(line=line, symbol=symbol)
     assert expected in completion.complete(None, event)
+
+
+def test_the_shell_completes_by_it(notebook: Notebook) -> None:
+    with provisionalcompleter():
+        found = [each.text for each in notebook.shell.Completer.completions("%gpupool ca", 11)]
+    assert "cancel" in found

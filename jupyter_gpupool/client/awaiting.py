@@ -1,0 +1,34 @@
+"""Waiting for the ends of jobs while somebody watches.
+
+Owns: which changes are worth a line. Never: printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.phrases import standing
+
+Json = Mapping[str, Any]
+
+
+def await_ends(client: Client, jobs: Sequence[int], say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Wait until all `jobs` have ended and return them.
+
+    Parameters
+    ----------
+    say
+        Called with a line whenever a job has another state or waits for another reason; progress alone
+        is no news.
+    """
+    told: dict[int, tuple[str, str | None]] = {}
+
+    def tell(job: Json) -> None:
+        news = job["state"], (job["waiting"] or {}).get("reason")
+        if told.get(job["id"]) != news:
+            told[job["id"]] = news
+            say(f"Job {job['id']}: {standing(job)}")
+
+    return client.wait(jobs, on_event=tell)
