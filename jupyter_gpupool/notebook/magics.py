@@ -89,8 +89,8 @@ class GpupoolMagics(Magics):
         names = [*VERBS, *own]
         raise Refused(
             "invalid_option",
-            f"{NAME} cannot {verb!r}.{nearest(verb, names)}",
-            hint=f"{NAME} --help lists what it can.",
+            f"{NAME} has no command {verb!r}.{nearest(verb, names)}",
+            hint=f"{NAME} --help lists them.",
         )
 
     # -- jobs ------------------------------------------------------------------------------------

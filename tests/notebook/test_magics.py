@@ -64,7 +64,7 @@ def test_json_returns_the_answer_as_a_dict(notebook: Notebook, fake: FakeService
     [
         (
             "%gpupool sumbit",
-            "%gpupool cannot 'sumbit'. Did you mean submit? %gpupool --help lists what it can.",
+            "%gpupool has no command 'sumbit'. Did you mean submit? %gpupool --help lists them.",
         ),
         ("%gpupool show", "%gpupool show: ID is missing."),
         ("%gpupool show x", "%gpupool show: 'x' is not a job's number, such as 17, nor last."),
