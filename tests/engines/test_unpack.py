@@ -78,8 +78,19 @@ def test_a_hostile_member_is_refused_and_nothing_after_it_is_written(unpacked, t
 
 
 def test_a_file_that_stands_where_a_folder_should(unpacked):
-    with pytest.raises(OSError):
+    with pytest.raises(BadSnapshotError, match="not a usable tar"):
         unpacked(_tar(("a", {}, b"x"), ("a/b", {}, b"x")))
+
+
+def test_one_name_twice(unpacked):
+    with pytest.raises(BadSnapshotError, match="not a usable tar"):
+        unpacked(_tar(("a", {}, b"x"), ("a", {}, b"y")))
+
+
+def test_modes_are_0644_or_0755_whatever_the_tar_says(unpacked):
+    folder = unpacked(_tar(("plain", {"mode": 0o600}, b"x"), ("tool", {"mode": 0o4777}, b"x")))
+    assert (folder / "plain").stat().st_mode & 0o7777 == 0o644
+    assert (folder / "tool").stat().st_mode & 0o7777 == 0o755
 
 
 def test_the_wrong_digest(unpacked):
