@@ -11,7 +11,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from jupyter_gpupool.client.errors import Refused
 
@@ -70,23 +70,6 @@ CONDUCT = (
     Option("--wait", "wait for the end", kind="flag"),
 )
 OPTIONS: tuple[Option, ...] = RESOURCES + SCHEDULING + CONTENT + CONDUCT
-
-
-class OptionParser(argparse.ArgumentParser):
-    """A parser that refuses with one sentence instead of ending the process."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse; for an unknown option, name the nearest known one."""
-        prefix = "unrecognized arguments: "
-        if message.startswith(prefix):
-            first = message[len(prefix) :].split()[0]
-            if first.startswith("-"):
-                raise unknown(first.split("=")[0], self._option_string_actions)
-            raise Refused("invalid_option", f"{first!r} is one argument too many.")
-        raise Refused("invalid_option", f"{message[:1].upper()}{message[1:]}.")
 
 
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS) -> None:
