@@ -35,10 +35,18 @@ def require():
 
 
 @pytest.fixture(autouse=True)
-def _no_pool_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_pool_of_the_developer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Tests never touch the pool, the policy or the settings of the person who runs them."""
     home: Path = tmp_path_factory.mktemp("gpupool-home")
-    for name in ("GPUPOOL_URL", "GPUPOOL_SIMULATE", "GPUPOOL_POLICY", "JUPYTERHUB_API_TOKEN", "GPUPOOL_BOOT_ID"):
+    for name in (
+        "GPUPOOL_URL",
+        "GPUPOOL_SIMULATE",
+        "GPUPOOL_POLICY",
+        "JUPYTERHUB_API_TOKEN",
+        "GPUPOOL_BOOT_ID",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GPUPOOL_HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
