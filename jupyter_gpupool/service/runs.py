@@ -31,6 +31,8 @@ log = logging.getLogger("gpupool")
 RETRY_S = 1.0
 START_TRIES = 5
 BACK_OFF_S = 10
+LOOK_S = 5.0
+LOST = "The engine lost the job's record, and none of its processes is left."
 REBOOT = "The machine was restarted while the job ran."
 
 
@@ -70,9 +72,9 @@ class Runs:
 
     async def _launch(self, job: Job, lease: LeaseRecord) -> None:
         try:
-            folder = self._config.jobs / str(job.id)
-            for name in ("out", "checkpoint"):
-                (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            jobs, folder = self._config.jobs, self._config.jobs / str(job.id)
+            for needed in (jobs, folder, folder / "out", folder / "checkpoint"):
+                needed.mkdir(mode=0o700, exist_ok=True)
             spec = work_spec(job, lease, self._config, self._snapshots, self._card_mib(lease))
             await self._engine.start(spec)
         except (EngineError, OSError) as error:
@@ -267,9 +269,18 @@ class Runs:
             self.launch(lease)
         elif is_running(self._config.jobs / str(job.id) / str(job.attempt)):
             log.warning("Job %s runs, but the engine does not know it; it keeps its lease", job.id)
+            self._spawn(self._wait_until_gone(job))
         else:
-            reason = "The engine lost the job's record, and none of its processes is left."
-            self._ledger.requeue_job(job.id, job.attempt, reason, self._controller.now)
+            self._ledger.requeue_job(job.id, job.attempt, LOST, self._controller.now)
+
+    async def _wait_until_gone(self, job: Job) -> None:
+        """Queue a job again that the engine does not know, once no process of it is left."""
+        folder = self._config.jobs / str(job.id) / str(job.attempt)
+        while await asyncio.get_running_loop().run_in_executor(None, is_running, folder):
+            await asyncio.sleep(LOOK_S)
+        if self._attempt(key_of(job)):
+            self._ledger.requeue_job(job.id, job.attempt, LOST, self._controller.now)
+            self._after(job.id)
 
     async def close(self) -> None:
         """Wait for what is under way with the engine; jobs go on."""

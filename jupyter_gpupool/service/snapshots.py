@@ -61,7 +61,8 @@ class SnapshotStore:
         """Begin an upload."""
         target = self.path(owner, digest)
         with _disk_errors():
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for needed in (self.root, target.parent):
+                needed.mkdir(mode=0o700, exist_ok=True)
             return Upload(target, digest, self.cap_mib)
 
     def drop_unused(self, used: Iterable[tuple[str, str]], older_than: float) -> int:

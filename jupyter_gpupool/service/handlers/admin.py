@@ -81,7 +81,7 @@ def _over_quota(service: Service, new: Policy) -> list[str]:
 async def report(call: Call[None]) -> ReportReply:
     """Say who used how much."""
     service = call.service
-    until = service.now
+    until = service.now + 1
     since = (until // DAY_S - call.query["days"] + 1) * DAY_S
     found = service.ledger.history(since, until)
     use = [

@@ -1,0 +1,70 @@
+"""A full disk: the reply says so, nothing is lost, and all goes on when there is space again."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.client.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path, require: Callable[[str], None]) -> Iterator[Home]:
+    """A home on a disk of four MiB."""
+    disk = tmp_path / "d"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        require("a small tmpfs cannot be mounted")
+    yield Home(disk)
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(home: Home) -> Path:
+    ballast = home.path / "ballast"
+    with open(ballast, "wb", buffering=0) as file:
+        for size in (65536, 4096, 512, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return ballast
+
+
+def test_submits_and_uploads_say_so_and_nothing_changes(start: Any) -> None:
+    call = start("1x1x8GiB")
+    kept = call.submit("true")
+    call.wait(kept["id"])
+    ballast = fill(call.home)
+    for _ in range(3):
+        answer = call("POST", "jobs", call.command("true", environment={"A": "x" * 20_000}))
+        assert (answer.status, answer.error["code"]) == (507, "disk_full")
+        assert "\n" not in answer.error["message"]
+    upload = call("PUT", "snapshots/" + "0" * 64, b"x" * 200_000)
+    assert (upload.status, upload.error["code"]) == (507, "disk_full")
+    assert [job["id"] for job in call("GET", "jobs").body["jobs"]] == [kept["id"]]
+    ballast.unlink()
+    assert call.wait(call.submit("true")["id"])["state"] == "completed"
+
+
+def test_a_job_that_ends_while_the_disk_is_full_is_recorded_afterwards(start: Any) -> None:
+    call = start("1x1x8GiB")
+    job = call.submit("read line < $GPUPOOL_OUT_DIR/fifo; exit 5", resources={"gpus": 1})
+    waits = call.submit("true")
+    call.wait(job["id"], "running")
+    fifo = call.home.path / "jobs" / str(job["id"]) / "out" / "fifo"
+    subprocess.run(["mkfifo", str(fifo)], check=False)
+    ballast = fill(call.home)
+    call("POST", f"jobs/{job['id']}/cancel")
+    ballast.unlink()
+    assert call.wait(job["id"])["state"] in ("cancelled", "failed")
+    assert call.wait(waits["id"])["state"] == "completed"
