@@ -216,21 +216,21 @@ class UploadEndpoint(Endpoint):
             self.upload.write(chunk)
         except ApiError as error:
             self.problem = error
+            self.upload.abandon()
 
     async def respond(self, call: Call[Any]) -> None:
-        """Keep what was received, if it is what it should be."""
-        if self.upload is None:
-            await super().respond(call)
-            return
-        await asyncio.get_running_loop().run_in_executor(None, self.upload.finish)
+        """Keep what was received, if it is what it should be; leave nothing else behind."""
+        if self.upload is not None:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self.upload.finish)
+            finally:
+                self.upload.abandon()
         await super().respond(call)
 
-    def on_finish(self) -> None:
+    def on_connection_close(self) -> None:
         """Leave nothing half received."""
         if self.upload:
             self.upload.abandon()
-
-    on_connection_close = on_finish
 
 
 def as_api_error(error: BaseException) -> ApiError | None:

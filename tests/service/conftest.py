@@ -156,9 +156,8 @@ def home(tmp_path: Path) -> Home:
 Start = Callable[..., Caller]
 
 
-@pytest.fixture
-def start(home: Home) -> Iterator[Start]:
-    """Start a service in this process; `policy` is the text of a policy file."""
+@contextlib.contextmanager
+def serving(home: Home) -> Iterator[Start]:
     running: list[Threaded] = []
 
     def begin(pool: str = "1x2x8GiB", policy: str | None = None, **options: Any) -> Caller:
@@ -173,6 +172,20 @@ def start(home: Home) -> Iterator[Start]:
     yield begin
     for service in running:
         service.stop()
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Start]:
+    """Start a service in this process; `policy` is the text of a policy file."""
+    with serving(home) as begin:
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start a service that all tests of a module share, because they change nothing."""
+    with serving(Home(tmp_path_factory.mktemp("shared"))) as begin:
+        yield begin
 
 
 class Process:

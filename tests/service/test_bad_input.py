@@ -13,6 +13,11 @@ default_group: team
 """
 
 
+@pytest.fixture(scope="module")
+def call(start_once: Any) -> Any:
+    return start_once("1x3x8GiB", TEAM)
+
+
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
@@ -33,8 +38,7 @@ default_group: team
         ({"kind": "dance"}, "invalid_option", ["dance"]),
     ],
 )
-def test_a_submit(start: Any, body: dict[str, Any], code: str, words: list[str]) -> None:
-    call = start("1x3x8GiB", TEAM)
+def test_a_submit(call: Any, body: dict[str, Any], code: str, words: list[str]) -> None:
     answer = call("POST", "jobs", call.command("true", **body))
     assert answer.status == 422, answer
     error = answer.error
@@ -81,8 +85,7 @@ def test_too_many_in_the_queue(start: Any) -> None:
         ("POST", "shutdown", b'{"keep": true}', 422),
     ],
 )
-def test_every_other_request(start: Any, method: str, path: str, body: bytes | None, status: int) -> None:
-    call = start()
+def test_every_other_request(call: Any, method: str, path: str, body: bytes | None, status: int) -> None:
     answer = call(method, path, body)
     assert answer.status == status, answer
     assert set(answer.error) == {"code", "message", "used", "limit", "unit", "retry_at", "hint"}

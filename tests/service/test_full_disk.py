@@ -58,13 +58,11 @@ def test_submits_and_uploads_say_so_and_nothing_changes(start: Any) -> None:
 
 def test_a_job_that_ends_while_the_disk_is_full_is_recorded_afterwards(start: Any) -> None:
     call = start("1x1x8GiB")
-    job = call.submit("read line < $GPUPOOL_OUT_DIR/fifo; exit 5", resources={"gpus": 1})
+    job = call.submit("echo up; sleep 100")
     waits = call.submit("true")
-    call.wait(job["id"], "running")
-    fifo = call.home.path / "jobs" / str(job["id"]) / "out" / "fifo"
-    subprocess.run(["mkfifo", str(fifo)], check=False)
+    call.log(job["id"], wait=10)
     ballast = fill(call.home)
-    call("POST", f"jobs/{job['id']}/cancel")
+    assert call("POST", f"jobs/{job['id']}/cancel").status in (200, 507)
     ballast.unlink()
-    assert call.wait(job["id"])["state"] in ("cancelled", "failed")
+    assert call.wait(job["id"])["state"] == "cancelled"
     assert call.wait(waits["id"])["state"] == "completed"
