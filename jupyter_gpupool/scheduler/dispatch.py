@@ -28,6 +28,7 @@ class Dispatch:
         self.order: list[Work] = []
         self._now = now
         self._snapshot = snapshot
+        self._freed = False
         self.promises: Promises
 
     def eligible(self, work: Work) -> bool:
@@ -40,11 +41,13 @@ class Dispatch:
         for work in self._ranked(self._snapshot.waiting):
             self._serve(work)
         self.promises.repair()
+        self._catch_up()
 
     def run_fast(self) -> bool:
         """Go through what could start, and through the rest only where promises are free; stop early.
 
-        Returns False when a start made room for works that were left out: then `run` must decide.
+        What starts is what `run` starts in its first round. Returns False when a start made room for
+        works that were left out: then `run` must decide.
         """
         self.promises = Promises(self.board, self.eligible)
         shortlist = Shortlist(self.board, self.promises)
@@ -93,13 +96,32 @@ class Dispatch:
         promise = promises.lift(work)
         ready = board.gate(work, now) == now
         if ready and self._try(work):
+            self._freed = self._freed or promise is not None
             return True
         if promise is not None:
-            promises.sooner(work, promise)
+            self._freed = promises.sooner(work, promise) or self._freed
         elif promises.open_to(work.group) and self._may_be_promised(work):
             found = board.earliest(work)
             if found is not None:
                 promises.give(work, *found)
+        return False
+
+    def _catch_up(self) -> None:
+        """Start jobs that were passed over, where a promise that started or came sooner left room."""
+        while self._freed:
+            self._freed = False
+            passed, self.order = self.order, []
+            for work in passed:
+                if work.kind == "session" or not self._start_passed(work):
+                    self.order.append(work)
+
+    def _start_passed(self, work: Work) -> bool:
+        promise = self.promises.lift(work)
+        if self.board.gate(work, self._now) == self._now and self._try(work):
+            self._freed = self._freed or promise is not None
+            return True
+        if promise is not None:
+            self.promises.restore(promise)
         return False
 
     def _may_be_promised(self, work: Work) -> bool:

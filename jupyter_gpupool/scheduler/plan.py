@@ -29,9 +29,10 @@ def plan(snapshot: Snapshot, now: Seconds) -> Plan:
 
 
 def fill(snapshot: Snapshot, now: Seconds) -> Plan:
-    """Decide only what starts now: the fast pass after a job's end, with the same starts as `plan`.
+    """Decide only what starts now: the fast pass after a job's end.
 
-    Its `verdicts` are empty. Its promises hold, and must be recorded like those of `plan`.
+    Its starts are the first of those that `plan` would make. Its `verdicts` are empty; its promises and
+    moves are to be recorded like those of `plan`.
     """
     dispatch = Dispatch(snapshot, now)
     if not dispatch.run_fast():

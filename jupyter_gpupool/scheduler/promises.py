@@ -79,10 +79,15 @@ class Promises:
             self._book(promise, -1)
         return promise
 
-    def sooner(self, work: Work, promise: Promise) -> None:
-        """Put a lifted promise back, earlier if the board allows that now."""
+    def restore(self, promise: Promise) -> None:
+        """Put a lifted promise back as it was."""
+        self._reserve(promise)
+
+    def sooner(self, work: Work, promise: Promise) -> bool:
+        """Put a lifted promise back, earlier if the board allows that now; say whether it does."""
         found = self._board.earliest(work, promise.start)
         self._reserve(Promise(work.id, *found, promise.made) if found else promise)
+        return found is not None
 
     def lift_all(self) -> list[Promise]:
         """Take all promises off the board, for a session that comes before them."""

@@ -63,7 +63,7 @@ class Shortlist:
 
         All are ranked while promises are free, since the best of them must get one before any worse
         work starts. Otherwise a whole branch of the group tree is left out when nothing in it could
-        start: the order of the others does not depend on it.
+        start or has a promise: the order of the others does not depend on it.
         """
         waiting, groups = self._board.snapshot.waiting, self._board.limits.groups
         hopeful = self.hopeful()
@@ -71,7 +71,7 @@ class Shortlist:
         if open_groups and any(self._wants_promise(work, open_groups) for work in waiting):
             self._inside = set(groups)
             return list(waiting), hopeful
-        tops = {self._top(work.group) for work in hopeful.values()}
+        tops = {self._top(work.group) for work in (*hopeful.values(), *self._special)}
         self._inside = {name for name in groups if self._top(name) in tops}
         return [work for work in waiting if work.group in self._inside], hopeful
 

@@ -112,7 +112,7 @@ class History:
         """Plan and fill, check both, record one of them."""
         whole, quick = plan(self.snapshot, self.now), fill(self.snapshot, self.now)
         assert whole == plan(self.snapshot, self.now)
-        assert quick.starts == whole.starts
+        assert quick.starts == whole.starts[: len(quick.starts)]
         assert quick.verdicts == {}
         self.check_promises(whole)
         self.check_promises(quick)
