@@ -73,7 +73,7 @@ def _argv(job: Job, code: Path) -> tuple[str, ...]:
         case "function":
             return (python, _host("function_host.py"))
         case "notebook":
-            return (sys.executable, "-I", "-m", NOTEBOOK_HOST)
+            return (sys.executable, "-E", "-P", "-m", NOTEBOOK_HOST)  # not to import the user's modules
         case "command":
             return tuple(job.entry["argv"])
 
@@ -97,6 +97,8 @@ def _environment(
     found = modes.merged(job.environment, granted)
     for name, value in _defaults(job, config).items():
         found.setdefault(name, value)
+    if job.kind == "notebook":
+        found["GPUPOOL_ENTRY"] = json.dumps(dict(job.entry))
     attempt = folder / str(job.attempt)
     return found | {
         "GPUPOOL_JOB_ID": str(job.id),

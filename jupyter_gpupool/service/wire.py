@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from jupyter_gpupool.service.errors import ApiError, invalid, nearest
 
@@ -18,7 +18,8 @@ Typed = str | int | float | None
 """An amount as somebody typed it: ``"8GiB"``, ``2``, ``"90m"``."""
 
 JobKind = Literal["script", "cell", "notebook", "function", "command"]
-_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+MOST_PARAMETERS = 100_000
+"""Bytes; Linux passes at most 131,072 in one variable of the environment."""
 
 
 class _Body(BaseModel):
@@ -70,7 +71,15 @@ class NotebookEntry(_Body):
 
     notebook: str = Field(min_length=1)
     parameters: dict[str, Any] = Field(default_factory=dict)
-    kernel: str | None = None
+    kernel: str = "python3"
+
+    @field_validator("parameters")
+    @classmethod
+    def _fit_into_the_environment(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        size = len(json.dumps(parameters))
+        if size > MOST_PARAMETERS:
+            raise ValueError(f"they have {size} bytes as JSON, and at most {MOST_PARAMETERS} can be passed")
+        return parameters
 
 
 class FunctionEntry(_Body):
@@ -208,6 +217,8 @@ def _sentence(model: type[BaseModel], error: ValidationError, within: str) -> Ap
             return invalid(f"{name} is missing.")
         case "literal_error":
             return invalid(f"{name} is {problem['input']!r}; it can be {problem['ctx']['expected']}.")
+        case "value_error":
+            return invalid(f"{name} does not fit: {problem['ctx']['error']}.")
         case _:
             text = problem["msg"][:1].lower() + problem["msg"][1:]
             return invalid(f"{name} does not fit: {text}.")
