@@ -250,12 +250,20 @@ class Ledger:
 
     def cancel_queued(self, id: int, reason: str, now: int) -> Job:
         """Cancel a job that waits."""
-        job = self._job(id)
-        if not job.state.waiting:
-            raise IllegalTransition(f"job {id} is {job.state.value}: it does not wait, so stop it instead.")
-        return self._move_job(
-            job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **_rest(job, now)), reason, now
-        )
+        self.cancel_all_queued([id], reason, now)
+        return self.jobs[id]
+
+    def cancel_all_queued(self, ids: Iterable[int], reason: str, now: int) -> None:
+        """Cancel jobs that wait, all or none, in one commit."""
+        change = Change()
+        for id in ids:
+            job = self._job(id)
+            if not job.state.waiting:
+                raise IllegalTransition(f"job {id} is {job.state.value}: it does not wait, so stop it instead.")
+            rest = _rest(job, now)
+            change.jobs[id] = job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **rest)
+            change.notes.append(Note(now, id, reason))
+        self._save(change, now)
 
     # Sessions and leases
 

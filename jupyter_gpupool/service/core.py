@@ -87,9 +87,8 @@ class Service:
         for session in self.ledger.sessions.values():
             if session.state in (SessionState.WAITING, SessionState.HELD):
                 self.sessions.end(session, sentence)
-        for job in self.ledger.jobs.values():
-            if job.state.waiting:
-                self.ledger.cancel_queued(job.id, sentence, self.now)
+        waiting = [job.id for job in self.ledger.jobs.values() if job.state.waiting]
+        self.ledger.cancel_all_queued(waiting, sentence, self.now)
         live = [job for job in self.ledger.jobs.values() if job.state.live]
         await asyncio.gather(*(self.runs.stop(job, "cancel", sentence) for job in live))
         while any(self.ledger.jobs[job.id].state.live for job in live):

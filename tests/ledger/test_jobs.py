@@ -176,6 +176,26 @@ def test_a_running_job_is_not_cancelled_as_if_it_waited(opened):
         opened.ledger.cancel_queued(job.id, "by ada", 200)
 
 
+def test_all_that_wait_are_cancelled_in_one_commit_or_none(opened, sample, commits):
+    running, _ = opened.running()
+    waiting = [opened.ledger.add_job(sample.job(), 200).id for _ in range(3)]
+    with pytest.raises(IllegalTransition, match="job 1 is running"):
+        opened.ledger.cancel_all_queued([*waiting, running.id], "closed", 300)
+    assert len(opened.ledger.waiting()) == 3
+    commits.clear()
+    opened.ledger.cancel_all_queued(waiting, "closed", 300)
+    assert len(commits) == 1
+    assert {opened.ledger.jobs[id].reason for id in waiting} == {"closed"}
+    assert opened.ledger.waiting() == ()
+
+
+def test_a_key_is_known_to_its_owner_only(ledger, sample):
+    job = ledger.add_job(sample.job(owner="ada", key="k"), 0)
+    assert ledger.submitted_as("ada", "k") == job
+    assert ledger.submitted_as("bob", "k") is None
+    assert ledger.submitted_as("ada", "l") is None
+
+
 def test_unknown_numbers_are_named(ledger, sample):
     with pytest.raises(UnknownId, match=r"^There is no job 7\.$"):
         ledger.hold(7, "", 0)
