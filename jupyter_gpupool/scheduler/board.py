@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.floor import Floor
 from jupyter_gpupool.scheduler.limits import Claim, ClaimKey, Limits, Line
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
@@ -164,15 +163,16 @@ class Board:
         lines = self.limits.lines(work)
         options = []
         for fit in self.floor.shape(work).fits:
-            model, milli = fit.bay.model, fit.gpu_milli
-            taken = [(line, quota.amount(line.cap.resource, work.request, milli, model)) for line in lines]
+            taken = [(line, fit.amounts[line.cap.resource]) for line in lines]
             needs = tuple(pair for pair in taken if pair[1])
-            options.append(Option(fit.bay, self.floor.shelf(fit.bay, work.kind), fit.size, milli, needs))
+            shelf = self.floor.shelf(fit.bay, work.kind)
+            options.append(Option(fit.bay, shelf, fit.size, fit.gpu_milli, needs))
         return tuple(options)
 
 
 def _holds(option: Option, cards: list[Card], nodes: tuple[str, ...], start: Seconds, end: Seconds) -> bool:
-    sites = [site for site in option.bay.sites if site.node in nodes]
+    known = option.bay.site_of
+    sites = [known[node] for node in nodes if node in known]
     return (
         len(sites) == len(nodes)
         and all(line.profile.fits(need, start, end) for line, need in option.needs)

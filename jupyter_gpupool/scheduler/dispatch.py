@@ -57,7 +57,9 @@ class Dispatch:
             served.add(work.id)
             hopeful.pop(work.id, None)
             if self._serve(work):
-                hopeful = {id_: other for id_, other in shortlist.hopeful().items() if id_ not in served}
+                reserved = work.id in self.promises.carried
+                found = shortlist.hopeful(None if reserved else hopeful.values())
+                hopeful = {id_: other for id_, other in found.items() if id_ not in served}
                 if not all(map(shortlist.ranks, hopeful.values())):
                     return False
             if not hopeful:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
-from jupyter_gpupool.scheduler.floor import Fit, Floor
+from jupyter_gpupool.scheduler.floor import Fit, Floor, Shape
 from jupyter_gpupool.scheduler.limits import Cap, ClaimKey, Limits
 from jupyter_gpupool.scheduler.model import Kind, Reason, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.timeline import FOREVER
@@ -44,8 +44,7 @@ class Feasibility:
         self._floor = floor
         self._limits = limits
         self._bays = floor.everything()
-        self._places: dict[tuple[Kind, Request], Refusal | tuple[Fit, ...]] = {}
-        self._place_of: dict[int, Refusal | tuple[Fit, ...]] = {}
+        self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
         self._entries: dict[ClaimKey, Refusal | Seconds] = {}
 
     def problem(self, work: Work) -> Refusal | None:
@@ -90,13 +89,11 @@ class Feasibility:
 
     def _place(self, work: Work) -> Refusal | tuple[Fit, ...]:
         """Return why no machine could hold this, or what it takes in each bay that could."""
-        found = self._place_of.get(work.id)
+        shape = self._floor.shape(work)
+        found = self._places.get(shape)
         if found is None:
             key = work.kind, work.request
-            found = self._places.get(key)
-            if found is None:
-                found = self._places[key] = self._partition(*key) or self._room(*key)
-            self._place_of[work.id] = found
+            found = self._places[shape] = self._partition(*key) or self._room(*key)
         return found
 
     def _partition(self, kind: Kind, request: Request) -> Refusal | None:
@@ -126,13 +123,10 @@ class Feasibility:
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
     def _over_cap(self, work: Work, fit: Fit) -> Refusal | None:
-        if self._limits.could_grant(work, fit.gpu_milli, fit.bay.model):
+        if self._limits.could_grant(work, fit.amounts):
             return None
-        for cap in self._limits.caps(work):
-            need = quota.amount(cap.resource, work.request, fit.gpu_milli, fit.bay.model)
-            if need > cap.capacity:
-                return _over(work, cap, need)
-        return None
+        exceeded = (cap for cap in self._limits.caps(work) if fit.amounts[cap.resource] > cap.capacity)
+        return next((_over(work, cap, fit.amounts[cap.resource]) for cap in exceeded), None)
 
 
 def _too_long(work: Work, longest: Seconds) -> Refusal:

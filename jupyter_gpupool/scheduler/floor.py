@@ -7,7 +7,7 @@ Never: who may have them (`limits`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
@@ -19,22 +19,23 @@ from jupyter_gpupool.scheduler.timeline import Profile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What a request takes in one bay."""
+    """What a request takes in one bay; `amounts` of each resource that a group is owed."""
 
     bay: Bay
     size: Size
     gpu_milli: int
+    amounts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """A request on the machines: the bays that could hold it when empty.
 
-    `amounts` is what it counts, of each resource that a group is owed, in the first bay that suits it.
+    `amounts` is what it counts in the first bay that suits it, even if that is too small.
     """
 
     fits: tuple[Fit, ...]
-    amounts: dict[str, int]
+    amounts: Mapping[str, int]
 
 
 class Floor:
@@ -86,7 +87,8 @@ class Floor:
         nodes = -(-cards // bay.largest) if cards > bay.largest > 0 else 1
         cpus, memory = self._per_node(request, bay.partition, nodes)
         size = Size(cards, quota.card_need(request, bay.memory), bool(request.gpus), cpus, memory)
-        return Fit(bay, size, quota.gpu_charge(request, bay.memory) if cards else 0)
+        milli = quota.gpu_charge(request, bay.memory) if cards else 0
+        return Fit(bay, size, milli, self._amounts(request, milli, bay.model))
 
     def everything(self) -> list[Bay]:
         """Lay out all cards, those that are away for now included."""
@@ -131,9 +133,11 @@ class Floor:
 
     def _resolve(self, kind: Kind, request: Request) -> Shape:
         fits = [self.fit(request, bay) for bay in self.bays if self.suits(kind, request, bay)]
-        milli, model = (fits[0].gpu_milli, fits[0].bay.model) if fits else (0, "")
-        amounts = {name: quota.amount(name, request, milli, model) for name in self._resources}
+        amounts = fits[0].amounts if fits else self._amounts(request, 0, "")
         return Shape(tuple(fit for fit in fits if fit.bay.could_hold(fit.size)), amounts)
+
+    def _amounts(self, request: Request, gpu_milli: int, model: str) -> Mapping[str, int]:
+        return {name: quota.amount(name, request, gpu_milli, model) for name in self._resources}
 
     def _lay_out(self, cards: Iterable[Card], nodes: Iterable[str]) -> list[Bay]:
         """Group cards that serve alike; a bay without cards holds a partition's CPU-only work."""

@@ -8,7 +8,7 @@ Never: cards and nodes (`floor`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
@@ -81,7 +81,8 @@ class Limits:
         claims = {work.group for work in snapshot.waiting} | {lease.group for lease in snapshot.leases}
         for name in claims - self.groups.keys():
             self.groups[name] = Group(name, quota.POOL, Quota({quota.GPU: 0}))
-        self.resources = sorted({name for group in self.groups.values() for name in group.quota.quota})
+        owed = {name for group in self.groups.values() for name in group.quota.quota}
+        self.resources = [quota.COUNT, *sorted(owed)]
         self._snapshot = snapshot
         self._now = now
         self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
@@ -113,20 +114,18 @@ class Limits:
             job_time=general.job_time if own.job_time is None else own.job_time,
         )
 
-    def could_grant(self, work: Work, gpu_milli: int, model: str) -> bool:
+    def could_grant(self, work: Work, amounts: Mapping[str, int]) -> bool:
         """Say, at little cost, whether no cap is below what `work` alone would take."""
-        request = work.request
         for resource, owed in self.groups[work.group].quota.quota.items():
-            if quota.amount(resource, request, gpu_milli, model) > owed:
+            if amounts[resource] > owed:
                 return False
         limits = self.of_user(work.group, work.user)
+        if limits.gpu_milli is not None and amounts[quota.GPU] > limits.gpu_milli:
+            return False
+        if work.kind == "session":
+            return limits.sessions != 0
         cls = self._snapshot.priorities.get(work.priority)
-        counts = (
-            (limits.sessions, None)
-            if work.kind == "session"
-            else (limits.running_jobs, cls and cls.running_jobs)
-        )
-        return (limits.gpu_milli is None or gpu_milli <= limits.gpu_milli) and 0 not in counts
+        return limits.running_jobs != 0 and (cls is None or cls.running_jobs != 0)
 
     def caps(self, claim: Claim) -> tuple[Cap, ...]:
         """Return the caps that a claim counts against, in the order in which they are reasons to wait."""
@@ -145,7 +144,7 @@ class Limits:
         return found
 
     def amounts(self, lease: Lease) -> dict[str, int]:
-        """Return what a lease takes of each resource that a group is owed."""
+        """Return what a lease takes of each resource that a cap counts."""
         return {name: self._taken(name, lease, lease.placement) for name in self.resources}
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:

@@ -100,6 +100,7 @@ class Bay:
                 card.site = number
         for order, card in enumerate(self.cards):
             card.order = order
+        self.site_of = {site.node: site for site in self.sites}
         self._could: dict[Size, bool] = {}
         self.largest = max((len(site.cards) for site in self.sites), default=0)
 

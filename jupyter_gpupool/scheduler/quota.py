@@ -8,7 +8,6 @@ Never: who comes first (see `ranking`), nor when something frees (see `timeline`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from jupyter_gpupool.scheduler.model import Group, Lease, Mib, Quota, Request
 
@@ -25,12 +24,13 @@ def effective(groups: Mapping[str, Group]) -> dict[str, Group]:
 
     A group that names no GPUs is owed none; CPUs and memory that it does not name are not counted.
     """
-    return {name: replace(group, quota=_closed(group.quota.quota)) for name, group in groups.items()}
+    return {name: _closed(group) for name, group in groups.items()}
 
 
-def _closed(quota: Mapping[str, int]) -> Quota:
-    named = {GPU: 0, **quota}
-    return Quota(named, limit=named, lend=dict.fromkeys(named, 0))
+def _closed(group: Group) -> Group:
+    named = {GPU: 0, **group.quota.quota}
+    closed = Quota(named, limit=named, lend=dict.fromkeys(named, 0))
+    return Group(group.name, group.parent, closed, group.weight, group.user)
 
 
 def is_type(model: str, type_: str) -> bool:

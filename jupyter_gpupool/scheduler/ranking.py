@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heapreplace
 
-from jupyter_gpupool.scheduler.model import Group, Lease, PriorityClass, Snapshot, Work
+from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Work
 from jupyter_gpupool.scheduler.quota import GPU
 
 INFINITE = 1 << 512
@@ -25,7 +25,8 @@ PLAIN = PriorityClass("normal", 0)
 
 Amounts = Mapping[str, int]
 Measure = Callable[[Work | Lease], Amounts]
-Level = tuple[int, int]  # 0 session or 1 job; then minus the class's value
+TIERS: tuple[Kind, ...] = ("session", "job")
+Level = tuple[int, int]  # the tier's number; then minus the class's value
 Key = tuple[int, int, int, int, int, int, int]
 
 
@@ -88,6 +89,17 @@ class _Queue:
         self._eligible = eligible
         self._order: list[Level] = []
         self._heap: list[tuple[int, int, int, str, int]] = []
+
+    def add(self, level: Level, work: Work) -> None:
+        """Put a work behind those of its user at its level."""
+        users = self.levels.get(level)
+        if users is None:
+            users = self.levels[level] = {}
+        works = users.get(work.user)
+        if works is None:
+            users[work.user] = [work]
+        else:
+            works.append(work)
 
     def share(self, user: str) -> _Share:
         """Return the share of a user in the group."""
@@ -245,18 +257,20 @@ class Ranking:
     # -- building the tree
 
     def _queues(self, works: Iterable[Work]) -> dict[str, _Queue]:
-        priorities, step = self._snapshot.priorities, self._snapshot.settings.age_step
-        plain = {name: -cls.value for name, cls in priorities.items()}
+        snapshot, step = self._snapshot, self._snapshot.settings.age_step
+        plain = {name: -cls.value for name, cls in snapshot.priorities.items()}
+        levels = {
+            kind: {name: (tier, value) for name, value in plain.items()} for tier, kind in enumerate(TIERS)
+        }
         queues: dict[str, _Queue] = {}
         for work in works:
-            value = plain.get(work.priority) if work.age < step else None
-            if value is None:
-                value = -class_value(work, priorities, step)
-            level = int(work.kind == "job"), value
+            level = levels[work.kind].get(work.priority) if work.age < step else None
+            if level is None:
+                level = TIERS.index(work.kind), -class_value(work, snapshot.priorities, step)
             queue = queues.get(work.group)
             if queue is None:
                 queue = queues[work.group] = _Queue(self._eligible)
-            queue.levels.setdefault(level, {}).setdefault(work.user, []).append(work)
+            queue.add(level, work)
         return queues
 
     def _owed_below(self) -> dict[str, dict[str, int]]:

@@ -7,6 +7,7 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
@@ -75,23 +76,30 @@ class Shortlist:
         self._inside = {name for name in groups if self._top(name) in tops}
         return [work for work in waiting if work.group in self._inside], hopeful
 
-    def hopeful(self) -> dict[int, Work]:
-        """Return the works that could start at this moment, by id."""
+    def hopeful(self, works: Iterable[Work] | None = None) -> dict[int, Work]:
+        """Return those of `works` (or of all) that could start at this moment, by id."""
         self._rooms = self._read()
-        if not self._rooms:
-            return {work.id: work for work in self._special if self._could_start(work)}
-        return {work.id: work for work in self._board.snapshot.waiting if self._could_start(work)}
+        if works is None:
+            works = self._board.snapshot.waiting
+        idle = max((room.idle for room in self._rooms), default=-1)
+        mib = max((room.mib for room in self._rooms), default=0)
+        most = self._largest
+        found = {
+            work.id: work
+            for work in (works if self._rooms else ())
+            if (work.request.gpus <= idle or (work.request.gpus > most and idle == most))
+            and work.request.gpu_mib <= mib
+            and self._could_start(work)
+        }
+        found.update((work.id, work) for work in self._special if self._is_due(work))
+        return found
 
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
         return work.group in self._inside
 
     def _could_start(self, work: Work) -> bool:
-        if work.kind == "session":
-            return True
         promise = self._promises.get(work.id)
-        if promise is not None and promise.start <= self._board.time:
-            return True
         if work.held or work.invalid or work.not_before > self._board.time:
             return False
         request = work.request
@@ -106,6 +114,13 @@ class Shortlist:
             ):
                 return self._is_open(work)
         return False
+
+    def _is_due(self, work: Work) -> bool:
+        """Say whether `work` is tried in any case: a session, or promised for now."""
+        if work.kind == "session":
+            return True
+        promise = self._promises.get(work.id)
+        return promise is not None and promise.start <= self._board.time
 
     def _is_open(self, work: Work) -> bool:
         """Say whether the group has quota left and the user a job to start."""
