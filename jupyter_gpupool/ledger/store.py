@@ -259,7 +259,9 @@ class Ledger:
         for id in ids:
             job = self._job(id)
             if not job.state.waiting:
-                raise IllegalTransition(f"job {id} is {job.state.value}: it does not wait, so stop it instead.")
+                raise IllegalTransition(
+                    f"job {id} is {job.state.value}: it does not wait, so stop it instead."
+                )
             rest = _rest(job, now)
             change.jobs[id] = job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **rest)
             change.notes.append(Note(now, id, reason))
