@@ -57,8 +57,7 @@ class Dispatch:
             served.add(work.id)
             hopeful.pop(work.id, None)
             if self._serve(work):
-                reserved = work.id in self.promises.carried
-                found = shortlist.hopeful(None if reserved else hopeful.values())
+                found = shortlist.hopeful(hopeful)
                 hopeful = {id_: other for id_, other in found.items() if id_ not in served}
                 if not all(map(shortlist.ranks, hopeful.values())):
                     return False

@@ -114,20 +114,26 @@ class _Queue:
         self._open_level()
 
     def head(self) -> tuple[Level, int, Work] | None:
-        """Return the best work, with its level and its user's share."""
-        if not self._heap:
-            return None
-        share, _, _, user, position = self._heap[0]
-        level = self._order[-1]
-        return level, share, self.levels[level][user][position]
+        """Return the best work that takes part, with its level and its user's share."""
+        while self._heap:
+            share, _, _, user, position = self._heap[0]
+            level = self._order[-1]
+            work = self.levels[level][user][position]
+            if self._eligible(work):
+                return level, share, work
+            self._advance(user, position)
+        return None
 
     def take(self, amounts: Amounts, charge: int) -> None:
         """Take the head off and count it for its user."""
         _, _, _, user, position = self._heap[0]
         self.share(user).add(amounts, charge)
-        following = self._entry(user, position + 1)
-        if following is not None:
-            heapreplace(self._heap, following)
+        self._advance(user, position)
+
+    def _advance(self, user: str, position: int) -> None:
+        """Put the user's next work in the place of the head."""
+        if position + 1 < len(self.levels[self._order[-1]][user]):
+            heapreplace(self._heap, self._entry(user, position + 1))
             return
         heappop(self._heap)
         if not self._heap:
@@ -135,23 +141,14 @@ class _Queue:
             self._open_level()
 
     def _open_level(self) -> None:
-        while self._order and not self._heap:
-            entries = (self._entry(user, 0) for user in self.levels[self._order[-1]])
-            self._heap = [entry for entry in entries if entry is not None]
-            if not self._heap:
-                self._order.pop()
-        heapify(self._heap)
+        if self._order:
+            self._heap = [self._entry(user, 0) for user in self.levels[self._order[-1]]]
+            heapify(self._heap)
 
-    def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int] | None:
-        works = self.levels[self._order[-1]][user]
-        while position < len(works):
-            work = works[position]
-            if self._eligible(work):
-                share = self._shares.get(user)
-                value = share.value() if share is not None else 0
-                return value, work.submitted, work.id, user, position
-            position += 1
-        return None
+    def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int]:
+        work = self.levels[self._order[-1]][user][position]
+        share = self._shares.get(user)
+        return share.value() if share else 0, work.submitted, work.id, user, position
 
 
 class _Branch:

@@ -7,7 +7,7 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
@@ -27,14 +27,14 @@ class Room:
     memory: Mib
     lasts: Seconds
 
-    def covers(self, other: Room) -> bool:
-        """Say whether whatever fits in `other` fits here."""
+    def within(self, other: Room) -> bool:
+        """Say whether whatever fits here fits in `other`."""
         return (
-            self.idle >= other.idle
-            and self.mib >= other.mib
-            and self.cpus >= other.cpus
-            and self.memory >= other.memory
-            and self.lasts >= other.lasts
+            self.idle <= other.idle
+            and self.mib <= other.mib
+            and self.cpus <= other.cpus
+            and self.memory <= other.memory
+            and self.lasts <= other.lasts
         )
 
 
@@ -76,11 +76,15 @@ class Shortlist:
         self._inside = {name for name in groups if self._top(name) in tops}
         return [work for work in waiting if work.group in self._inside], hopeful
 
-    def hopeful(self, works: Iterable[Work] | None = None) -> dict[int, Work]:
-        """Return those of `works` (or of all) that could start at this moment, by id."""
-        self._rooms = self._read()
-        if works is None:
-            works = self._board.snapshot.waiting
+    def hopeful(self, before: Mapping[int, Work] | None = None) -> dict[int, Work]:
+        """Return the works that could start at this moment, by id.
+
+        `before` is the last answer: where no more room has appeared since, only those are looked at.
+        """
+        old, self._rooms = self._rooms, self._read()
+        works: Iterable[Work] = self._board.snapshot.waiting
+        if before is not None and all(any(map(room.within, old)) for room in self._rooms):
+            works = before.values()
         idle = max((room.idle for room in self._rooms), default=-1)
         mib = max((room.mib for room in self._rooms), default=0)
         most = self._largest
@@ -160,8 +164,8 @@ class Shortlist:
                     site.memory.at(now),
                     max((view.reach(1, now) for view in views), default=FOREVER) - now,
                 )
-                if not any(other.covers(room) for other in rooms):
-                    rooms = [other for other in rooms if not room.covers(other)]
+                if not any(map(room.within, rooms)):
+                    rooms = [other for other in rooms if not other.within(room)]
                     rooms.append(room)
         return rooms
 
