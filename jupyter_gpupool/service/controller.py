@@ -78,6 +78,7 @@ class Controller:
         self.health: dict[str, str] = pool.healthy()
         self.frame = self._frame()
         self._edge = self._next_edge()
+        self._edge_moved = asyncio.Event()
         self._unplanned: set[int] = set()
         self._fill_handle: asyncio.TimerHandle | None = None
         self._fill_all = False
@@ -147,6 +148,7 @@ class Controller:
             job = self.ledger.jobs.get(work)
             if job and job.state.waiting and job.not_before > self.now:
                 self._edge = min(self._edge or job.not_before, job.not_before)
+                self._edge_moved.set()
         self._plan_wanted.set()
         self._fill_at(0.0, everything=True)
 
@@ -295,10 +297,7 @@ class Controller:
     async def _rest(self, seconds: float) -> None:
         """Leave the CPU to requests for a while, unless somebody waits for the next plan."""
         self._hurry.clear()
-        try:
-            await asyncio.wait_for(self._hurry.wait(), seconds)
-        except TimeoutError:
-            pass
+        await _either(self._hurry, seconds)
 
     async def _plan_once(self) -> None:
         now = self.now
@@ -341,7 +340,8 @@ class Controller:
 
     async def _tick_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._until_next())
+            self._edge_moved.clear()
+            await _either(self._edge_moved, self._until_next())
             try:
                 health = await asyncio.get_running_loop().run_in_executor(None, self.pool.healthy)
                 self._tick(health)
@@ -383,3 +383,11 @@ class Controller:
         if (edge := self.frame.next_edge(now)) is not None:
             edges.append(edge)
         return min(edges, default=None)
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set or the time has passed."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        pass

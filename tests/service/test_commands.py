@@ -1,0 +1,138 @@
+"""What is executed for a job, word for word."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.engines.base import WorkSpec
+from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, LeaseState
+from jupyter_gpupool.scheduler.model import GpuShare, Placement, Request
+from jupyter_gpupool.service.commands import work_spec
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.snapshots import SnapshotStore
+
+HOME = Path("/pool")
+CODE = "/pool/jobs/7/2/code"
+DIGEST = "0" * 64
+JOB = Job(
+    id=7,
+    owner="ada",
+    group="vision",
+    name="train",
+    kind="script",
+    state=JobState.STARTING,
+    priority="normal",
+    submitted=0,
+    limit_s=3600,
+    grace_s=120,
+    request=Request(gpu_mib=4096, cpus_milli=2500, memory_mib=8192),
+    entry={"script": "a/train.py", "args": ["--x", "; rm -rf /"]},
+    workdir="/home/ada",
+    workdir_mode="here",
+    resumable=False,
+    window=None,
+    snapshot=DIGEST,
+    environment={"PATH": "/usr/bin", "PYTHONPATH": "/mine", "PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+    interpreter={"python": "/env/bin/python"},
+    provenance={},
+    notify=(),
+    key=None,
+    attempt=2,
+    lease=5,
+)
+LEASE = LeaseRecord(
+    id=5,
+    work=7,
+    kind="job",
+    attempt=2,
+    owner="ada",
+    group="vision",
+    priority="normal",
+    request=JOB.request,
+    placement=Placement(("host",), (GpuShare("GPU-1", 4096),), 125, "all"),
+    mode="timeslice",
+    charge_milli=1000,
+    resumable=False,
+    state=LeaseState.REQUESTED,
+    boot_id="b",
+    requested=0,
+    start=0,
+    end=3600,
+)
+
+
+def spec(mode: str = "timeslice", **changes: Any) -> WorkSpec:
+    config = ServiceConfig(Home(HOME))
+    snapshots = SnapshotStore(config.snapshots, 100)
+    return work_spec(replace(JOB, **changes), replace(LEASE, mode=mode), config, snapshots, 32768)
+
+
+@pytest.mark.parametrize(
+    ("changes", "argv"),
+    [
+        ({}, ("/env/bin/python", f"{CODE}/a/train.py", "--x", "; rm -rf /")),
+        (
+            {"snapshot": None, "entry": {"script": "/home/ada/t.py", "args": []}},
+            ("/env/bin/python", "/home/ada/t.py"),
+        ),
+        ({"kind": "command", "entry": {"argv": ["echo", "a b"]}}, ("echo", "a b")),
+    ],
+)
+def test_the_program_and_its_arguments_are_never_a_shells(
+    changes: dict[str, Any], argv: tuple[str, ...]
+) -> None:
+    assert spec(**changes).argv == argv
+
+
+def test_hosts_of_cells_functions_and_notebooks() -> None:
+    cell, function = spec(kind="cell", entry={}), spec(kind="function", entry={"name": "f"})
+    assert cell.argv[0] == function.argv[0] == "/env/bin/python"
+    assert cell.argv[1].endswith("client/hosts/cell_host.py")
+    assert function.argv[1].endswith("client/hosts/function_host.py")
+    assert Path(cell.argv[1]).is_file()
+    entry = {"notebook": "n.ipynb", "parameters": {"a": 1}, "kernel": "python3"}
+    notebook = spec(kind="notebook", entry=entry)
+    assert notebook.argv[0] == sys.executable
+    assert json.loads(notebook.environment["GPUPOOL_ENTRY"]) == entry
+
+
+def test_where_and_for_how_long() -> None:
+    found = spec()
+    assert (found.key, found.folder, found.workdir) == ("7/2", "/pool/jobs/7", "/home/ada")
+    assert (found.snapshot, found.snapshot_sha256) == (f"/pool/snapshots/ada/{DIGEST}.tar", DIGEST)
+    assert (found.limit_s, found.grace_s, found.cpus_milli, found.memory_mib) == (3600, 120, 2500, 8192)
+    assert spec(workdir_mode="snapshot").workdir == CODE
+
+
+def test_what_the_job_finds_around_it() -> None:
+    found = spec().environment
+    assert found["GPUPOOL_JOB_DIR"] == "/pool/jobs/7/2"
+    assert found["GPUPOOL_OUT_DIR"] == "/pool/jobs/7/out"
+    assert found["GPUPOOL_CHECKPOINT_DIR"] == "/pool/jobs/7/checkpoint"
+    assert (found["GPUPOOL_CODE_DIR"], found["GPUPOOL_ATTEMPT"]) == (CODE, "2")
+    assert (found["GPUPOOL_JOB_ID"], found["GPUPOOL_LEASE_ID"]) == ("7", "5")
+    assert found["PYTHONPATH"] == f"{CODE}:/mine:/pool/portable"
+    assert (found["PATH"], found["PYTHONUNBUFFERED"]) == ("/usr/bin", "1")
+    assert spec(environment={}).environment["PATH"]
+
+
+def test_the_slice_is_asked_of_the_frameworks_and_the_users_own_settings_stay() -> None:
+    found = spec().environment
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert found["PYTORCH_ALLOC_CONF"] == "expandable_segments:True,per_process_memory_fraction:0.1250"
+    assert found["OMP_NUM_THREADS"] == "2"
+    assert spec("simulated").environment["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_run_has_the_same_name_in_every_attempt() -> None:
+    first, second = (spec(attempt=attempt).environment["WANDB_RUN_ID"] for attempt in (1, 2))
+    assert first == second
+    assert first.endswith("-7")
+    assert spec(environment={"WANDB_RUN_ID": "mine"}).environment["WANDB_RUN_ID"] == "mine"

@@ -1,0 +1,65 @@
+"""Policy and cards in the scheduler's words."""
+
+from __future__ import annotations
+
+from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.policy.load import load_policy
+from jupyter_gpupool.service.frame import frame_of
+
+POLICY = load_policy("""
+timezone: Europe/Berlin
+calendars: {night: {weekly: ["Mon-Sun 22:00-06:00"]}}
+partitions:
+  development: {gpus: ["node1:*"], for: [session], cpu_overcommit: 2.0}
+  training: {gpus: ["node2:0-1"], for: [job]}
+groups:
+  science: {quota: {gpus: 4}}
+  vision: {parent: science, quota: {gpus: 6, cpus: 40, gpus.h200: 2}, limit: {gpus: 12}, lend: {gpus: 3},
+           weight: 2, user: {gpus: 2, running_jobs: 4}}
+users: {bob: {gpus: 4}}
+priorities: {normal: {value: 0}, high: {value: 100, charge: 2, groups: [vision], running_jobs: 1}}
+jobs: {promises: 7}
+""")
+NOW = 1_792_886_400  # 2026-10-25 00:00 UTC: the night on which clocks go back in Berlin
+FRAME = frame_of(POLICY, SimulatedPool.parse("2x3x8GiB"), {"SIM-node1-0": "It is lost."}, NOW, 2, "here")
+
+
+def test_cards_have_their_partition_and_their_health() -> None:
+    assert [(gpu.uuid, gpu.partition) for gpu in FRAME.gpus] == [
+        ("SIM-node1-0", "development"),
+        ("SIM-node1-1", "development"),
+        ("SIM-node1-2", "development"),
+        ("SIM-node2-0", "training"),
+        ("SIM-node2-1", "training"),
+    ]
+    assert [gpu.available for gpu in FRAME.gpus] == [False, True, True, True, True]
+    assert FRAME.gpus[0].unavailable_because == "It is lost."
+    assert FRAME.partitions["development"].cpu_overcommit_milli == 2000
+
+
+def test_a_group_may_use_what_it_is_owed_and_no_more() -> None:
+    quota = FRAME.groups["vision"].quota
+    assert quota.quota == {"gpu_milli": 6000, "cpus_milli": 40000, "gpu_milli.h200": 2000}
+    assert quota.limit == quota.quota
+    assert set((quota.lend or {}).values()) == {0}
+    assert (FRAME.groups["vision"].parent, FRAME.groups["science"].parent) == ("science", "pool")
+    assert (FRAME.groups["vision"].weight, FRAME.groups["vision"].user.gpu_milli) == (2, 2000)
+    assert FRAME.users["bob"].gpu_milli == 4000
+
+
+def test_priorities_and_settings() -> None:
+    high = FRAME.priorities["high"]
+    assert (high.charge_milli, high.groups, high.running_jobs) == (2000, {"vision"}, 1)
+    assert (FRAME.settings.promises, FRAME.settings.slots, FRAME.settings.host) == (7, 2, "here")
+
+
+def test_windows_reach_past_every_job_and_edges_follow_each_other() -> None:
+    night = FRAME.windows["night"]
+    assert night[0][1] - NOW == 5 * 3600  # until 06:00 in winter time
+    assert night[-1][0] > NOW + 50 * 86400
+    edges = []
+    at: int | None = NOW
+    while len(edges) < 3:
+        at = FRAME.next_edge(at or 0)
+        edges.append(at)
+    assert edges == [night[0][1], night[1][0], night[1][1]]
