@@ -51,18 +51,17 @@ class Dispatch:
         """
         self.promises = Promises(self.board, self.eligible)
         shortlist = Shortlist(self.board, self.promises)
-        works, hopeful = shortlist.choose()
         served: set[int] = set()
-        for work in self._ranked(works) if hopeful else ():
+        candidate = shortlist.candidate(served)
+        for work in self._ranked(shortlist.choose()) if candidate else ():
             served.add(work.id)
-            hopeful.pop(work.id, None)
             if self._serve(work):
-                found = shortlist.hopeful(hopeful)
-                hopeful = {id_: other for id_, other in found.items() if id_ not in served}
-                if not all(map(shortlist.ranks, hopeful.values())):
-                    return False
-            if not hopeful:
+                shortlist.look_again()
+            candidate = shortlist.candidate(served)
+            if candidate is None:
                 break
+            if not shortlist.ranks(candidate):
+                return False
         self.promises.repair()
         return True
 

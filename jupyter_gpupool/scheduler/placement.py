@@ -174,13 +174,13 @@ class Shelf:
         return sum(map(len, self._idle))
 
     def open_sites(self) -> Iterator[tuple[Site, int, list[Profile]]]:
-        """Yield each node that has some of a card free (or no cards here at all): idle cards, free pieces."""
+        """Yield each node that has some of a card free, with its number of idle cards and what is free."""
         orders: dict[int, list[int]] = {}
         for _, order in self._partly:
             orders.setdefault(self.bay.cards[order].site, []).append(order)
         for number, cards in enumerate(self._idle):
             found = [*cards, *orders.get(number, ())]
-            if found or not self.bay.memory:
+            if found:
                 views = [self.view(self.bay.cards[order]) for order in found]
                 yield self.bay.sites[number], len(cards), views
 

@@ -90,17 +90,6 @@ class _Queue:
         self._order: list[Level] = []
         self._heap: list[tuple[int, int, int, str, int]] = []
 
-    def add(self, level: Level, work: Work) -> None:
-        """Put a work behind those of its user at its level."""
-        users = self.levels.get(level)
-        if users is None:
-            users = self.levels[level] = {}
-        works = users.get(work.user)
-        if works is None:
-            users[work.user] = [work]
-        else:
-            works.append(work)
-
     def share(self, user: str) -> _Share:
         """Return the share of a user in the group."""
         found = self._shares.get(user)
@@ -267,7 +256,13 @@ class Ranking:
             queue = queues.get(work.group)
             if queue is None:
                 queue = queues[work.group] = _Queue(self._eligible)
-            queue.add(level, work)
+            users = queue.levels.get(level)
+            if users is None:
+                users = queue.levels[level] = {}
+            if work.user in users:
+                users[work.user].append(work)
+            else:
+                users[work.user] = [work]
         return queues
 
     def _owed_below(self) -> dict[str, dict[str, int]]:

@@ -7,7 +7,7 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Set
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
@@ -39,81 +39,88 @@ class Room:
 
 
 class Shortlist:
-    """The works of one snapshot that could start now, read again after each start."""
+    """The works of one snapshot that could start now, looked for only as far as needed."""
 
     def __init__(self, board: Board, promises: Promises) -> None:
         self._board = board
         self._promises = promises
         self._shelves = board.floor.shelves("job")
         self._largest = max((shelf.bay.largest for shelf in self._shelves), default=0)
-        leases = board.snapshot.leases
         self._gpus: Counter[str] = Counter()
         self._cpus: Counter[str] = Counter()
-        for lease in leases:
+        self._running: Counter[tuple[str, str]] = Counter()
+        for lease in board.snapshot.leases:
             self._gpus[lease.group] += lease.placement.gpu_milli
             self._cpus[lease.group] += lease.request.cpus_milli
-        self._running = Counter((lease.group, lease.user) for lease in leases if lease.kind == "job")
-        self._rooms: list[Room] = []
+            if lease.kind == "job":
+                self._running[lease.group, lease.user] += 1
         self._special = [
             work for work in board.snapshot.waiting if work.kind == "session" or work.id in promises.carried
         ]
         self._inside: set[str] = set()
+        self.look_again()
 
-    def choose(self) -> tuple[list[Work], dict[int, Work]]:
-        """Return the works to rank, and those among them that could start.
+    def choose(self) -> list[Work]:
+        """Return the works to rank.
 
         All are ranked while promises are free, since the best of them must get one before any worse
         work starts. Otherwise a whole branch of the group tree is left out when nothing in it could
         start or has a promise: the order of the others does not depend on it.
         """
         waiting, groups = self._board.snapshot.waiting, self._board.limits.groups
-        hopeful = self.hopeful()
         open_groups = {name for name in groups if self._promises.open_to(name)}
         if open_groups and any(self._wants_promise(work, open_groups) for work in waiting):
             self._inside = set(groups)
-            return list(waiting), hopeful
-        tops = {self._top(work.group) for work in (*hopeful.values(), *self._special)}
-        self._inside = {name for name in groups if self._top(name) in tops}
-        return [work for work in waiting if work.group in self._inside], hopeful
+            return list(waiting)
+        tops = {name: self._top(name) for name in groups}
+        chosen = {tops[work.group] for work in self._special}
+        for work in waiting if self._rooms else ():
+            if tops[work.group] not in chosen and self._could_start(work):
+                chosen.add(tops[work.group])
+        self._inside = {name for name in groups if tops[name] in chosen}
+        return [work for work in waiting if work.group in self._inside]
 
-    def hopeful(self, before: Mapping[int, Work] | None = None) -> dict[int, Work]:
-        """Return the works that could start at this moment, by id.
+    def look_again(self) -> None:
+        """Take note of a start: there is less room now, or more where a promise was."""
+        self._rooms = self._read()
+        self._idle = max((room.idle for room in self._rooms), default=-1)
+        self._mib = max((room.mib for room in self._rooms), default=0)
+        self._next = self._next_special = 0
 
-        `before` is the last answer: where no more room has appeared since, only those are looked at.
-        """
-        old, self._rooms = self._rooms, self._read()
-        works: Iterable[Work] = self._board.snapshot.waiting
-        if before is not None and all(any(map(room.within, old)) for room in self._rooms):
-            works = before.values()
-        idle = max((room.idle for room in self._rooms), default=-1)
-        mib = max((room.mib for room in self._rooms), default=0)
-        most = self._largest
-        found = {
-            work.id: work
-            for work in (works if self._rooms else ())
-            if (work.request.gpus <= idle or (work.request.gpus > most and idle == most))
-            and work.request.gpu_mib <= mib
-            and self._could_start(work)
-        }
-        found.update((work.id, work) for work in self._special if self._is_due(work))
-        return found
+    def candidate(self, served: Set[int]) -> Work | None:
+        """Return some work that could start at this moment, `served` ones apart; None when none could."""
+        while self._next_special < len(self._special):
+            work = self._special[self._next_special]
+            if work.id not in served and self._is_due(work):
+                return work
+            self._next_special += 1
+        waiting = self._board.snapshot.waiting if self._rooms else ()
+        while self._next < len(waiting):
+            work = waiting[self._next]
+            if work.id not in served and self._could_start(work):
+                return work
+            self._next += 1
+        return None
 
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
         return work.group in self._inside
 
     def _could_start(self, work: Work) -> bool:
-        promise = self._promises.get(work.id)
+        request = work.request
+        gpus, mib = request.gpus, request.gpu_mib
+        spread = gpus > self._largest
+        if (gpus > self._idle and not (spread and self._idle == self._largest)) or mib > self._mib:
+            return False
         if work.held or work.invalid or work.not_before > self._board.time:
             return False
-        request = work.request
-        cards, mib = min(request.gpus, self._largest), 0 if request.gpus else request.gpu_mib
-        spread = request.gpus > self._largest
+        promised = work.id in self._promises.carried
+        cards = min(gpus, self._largest)
         for room in self._rooms:
             if (
                 cards <= room.idle
                 and mib <= room.mib
-                and (promise is not None or work.limit <= room.lasts)
+                and (promised or work.limit <= room.lasts)
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
             ):
                 return self._is_open(work)
@@ -156,13 +163,17 @@ class Shortlist:
         rooms: list[Room] = []
         for shelf in self._shelves:
             overcommit = partitions[shelf.bay.partition].cpu_overcommit_milli
+            if not shelf.bay.memory:
+                cpus = max((site.cpus.at(now) for site in shelf.bay.sites), default=0)
+                memory = max((site.memory.at(now) for site in shelf.bay.sites), default=0)
+                rooms.append(Room(0, 0, cpus * overcommit // 1000, memory, FOREVER))
             for site, idle, views in shelf.open_sites():
                 room = Room(
                     idle,
-                    max((view.at(now) for view in views), default=0),
+                    max(view.at(now) for view in views),
                     site.cpus.at(now) * overcommit // 1000,
                     site.memory.at(now),
-                    max((view.reach(1, now) for view in views), default=FOREVER) - now,
+                    max(view.reach(1, now) for view in views) - now,
                 )
                 if not any(map(room.within, rooms)):
                     rooms = [other for other in rooms if not other.within(room)]
