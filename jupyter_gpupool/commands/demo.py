@@ -138,7 +138,7 @@ def prepare(folder: Path) -> tuple[Path, Path]:
     for made in (home, work):
         made.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.chmod(0o700)
-    for source in sorted(site_files().iterdir()):
+    for source in filter(Path.is_file, site_files().iterdir()):  # pip compiles the script beside it
         target = (home if source.name == "policy.yaml" else work) / source.name
         if not target.exists():
             shutil.copyfile(source, target)

@@ -61,6 +61,17 @@ def test_what_the_user_changed_in_the_demo_is_kept(tmp_path: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o700
 
 
+def test_an_installed_demo_is_copied_without_what_pip_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site"
+    (installed / "__pycache__").mkdir(parents=True)
+    (installed / "train_digits.py").write_text("pass\n")
+    monkeypatch.setattr(module, "site_files", lambda: installed)
+    _, work = module.prepare(tmp_path / "demo")
+    assert [path.name for path in work.iterdir()] == ["train_digits.py"]
+
+
 def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     demo = Demo(tmp_path / "demo")
     try:
