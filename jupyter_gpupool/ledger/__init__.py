@@ -2,6 +2,7 @@
 
 from jupyter_gpupool.ledger.errors import (
     IllegalTransition,
+    InUse,
     LedgerError,
     LedgerUnavailable,
     Overbooked,
@@ -24,6 +25,7 @@ from jupyter_gpupool.ledger.store import Ledger
 __all__ = [
     "CardRecord",
     "IllegalTransition",
+    "InUse",
     "Job",
     "JobState",
     "LeaseRecord",

@@ -11,6 +11,10 @@ class LedgerUnavailable(LedgerError):  # noqa: N818 (reads as the sentence it ca
     """The disk is full, read-only or broken; nothing was changed, and the same call may be tried again."""
 
 
+class InUse(LedgerError):  # noqa: N818 (reads as the sentence it carries)
+    """Another process writes the ledger; the text names it."""
+
+
 class IllegalTransition(LedgerError):  # noqa: N818 (reads as the sentence it carries)
     """A state may not follow another, or the message is about an attempt that is over."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jupyter_gpupool.ledger.errors import LedgerError, LedgerUnavailable
+from jupyter_gpupool.ledger.errors import InUse, LedgerError, LedgerUnavailable
 
 NETWORK = re.compile(
     "9p|acfs|afs|auristorfs|beegfs(_nodev)?|ceph(fs)?|cifs|coda|davfs|drvfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|mmfs"
@@ -98,7 +98,7 @@ class WriterLock:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._write_holder(now)
             except BlockingIOError:
-                raise LedgerError(
+                raise InUse(
                     f"The ledger {ledger} is in use by {self._read_holder()}, and has one writer at a "
                     "time: stop that process first (`jupyter gpupool stop`), or set another GPUPOOL_HOME."
                 ) from None

@@ -29,7 +29,6 @@ from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
-from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.policy_store import PolicyStore
 
 log = logging.getLogger("gpupool")
@@ -62,7 +61,6 @@ class Controller:
         policies: PolicyStore,
         pool: Pool,
         on_started: Callable[[list[LeaseRecord]], None],
-        news: News,
         clock: Callable[[], float] = time.time,
     ):
         self.ledger = ledger
@@ -73,7 +71,6 @@ class Controller:
         self.plan_seconds = 0.0
         self._clock = clock
         self._on_started = on_started
-        self._news = news
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
         self.health: dict[str, str] = pool.healthy()
         self.frame = self._frame()
@@ -192,6 +189,14 @@ class Controller:
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
+        try:
+            self._fill(everything)
+        except Exception:
+            log.exception("A pass failed; the next one comes with the next change")
+        ended = loop.time()
+        self._fill_after = ended + FILL_REST * (ended - began)
+
+    def _fill(self, everything: bool) -> None:
         now = self.now
         snapshot = self.snapshot(now)
         if not everything:
@@ -200,8 +205,6 @@ class Controller:
             found = fill(snapshot, now)
             self._begin(found.starts, now)
             self._promise(found, now)
-        ended = loop.time()
-        self._fill_after = ended + FILL_REST * (ended - began)
 
     def snapshot(self, now: int, waiting: tuple[Work, ...] | None = None) -> Snapshot:
         """Return the pool at this moment, as the scheduler sees it; `waiting` in place of all that waits."""
@@ -309,7 +312,6 @@ class Controller:
         self.forecast.take(found, snapshot)
         current = {work.id: work for work in self.ledger.waiting()}
         self.forecast.drop(work.id for work in snapshot.waiting if current.get(work.id) is not work)
-        self._news.plan()
         if not self.policies.usable:
             return
         self._promise(found, now)

@@ -19,6 +19,7 @@ from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.locks import CardLocks
 from jupyter_gpupool.engines.local import boot
 from jupyter_gpupool.engines.local.engine import LocalEngine
+from jupyter_gpupool.ledger import InUse
 from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionState
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
@@ -36,6 +37,9 @@ from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.views import Views
 
 log = logging.getLogger("gpupool")
+
+HANDOVER_S = 10.0
+"""How long a new service waits for one that is ending."""
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Service:
     identify: Identify
     stopping: asyncio.Event
     keep_jobs: bool = True
+    retire: bool = False
     document: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -74,6 +79,11 @@ class Service:
         """Ask the service to end."""
         self.keep_jobs = keep_jobs
         self.stopping.set()
+
+    def stop_idle(self) -> None:
+        """Ask the service and its launcher to end; what came in the meantime waits for the next service."""
+        self.retire = True
+        self.stop()
 
     @property
     def idle(self) -> bool:
@@ -115,12 +125,12 @@ async def open_service(
     config.home.make()
     pool = pool or open_pool(config.simulate)
     stack.callback(pool.close)
+    ledger = await _open_ledger(config, int(clock()))
+    stack.callback(ledger.close)
     if not pool.simulated:
         locks = CardLocks.take((card.uuid for card in pool.cards()), home=config.home.path)
         stack.callback(locks.release)
         log.info("%s", locks.describe())
-    ledger = Ledger.open(config.ledger_file, now=int(clock()), boot_id=config.boot_id or boot.boot_id())
-    stack.callback(ledger.close)
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
     )
@@ -139,7 +149,7 @@ async def open_service(
             else:
                 runs.launch(lease)
 
-    controller = Controller(ledger, policies, pool, begin, news, clock)
+    controller = Controller(ledger, policies, pool, begin, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, news)
@@ -172,3 +182,32 @@ async def open_service(
         identify=identify,
         stopping=asyncio.Event(),
     )
+
+
+async def _open_ledger(config: ServiceConfig, now: int) -> Ledger:
+    """Open the ledger, waiting for a service that is just about to end.
+
+    Raises
+    ------
+    LedgerError
+        It cannot be opened, or another service is alive.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + HANDOVER_S
+    while True:
+        try:
+            return Ledger.open(config.ledger_file, now=now, boot_id=config.boot_id or boot.boot_id())
+        except InUse:
+            if loop.time() > give_up or await _answers(config):
+                raise
+        await asyncio.sleep(0.05)
+
+
+async def _answers(config: ServiceConfig) -> bool:
+    """Whether a service listens at this home."""
+    try:
+        _, writer = await asyncio.open_unix_connection(config.home.service_socket)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -95,7 +95,7 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with AsyncExitStack() as stack:
         service = await open_service(stack, config, **parts)
-        _listen(stack, service)
+        server = _listen(stack, service)
         _describe(stack, service)
         if threading.current_thread() is threading.main_thread():
             _obey_signals(stack, service)
@@ -106,19 +106,28 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
         if on_ready:
             on_ready()
         await service.stopping.wait()
+        await _stop_listening(server, service)
         if not service.keep_jobs:
             await service.end_all()
-        service.bus.close()
+        elif service.retire:
+            await service.engine.shutdown(kill_jobs=False)
         log.info("The service ends; %s", "its jobs go on" if service.keep_jobs else "its jobs were ended")
 
 
-def _listen(stack: AsyncExitStack, service: Service) -> None:
+def _listen(stack: AsyncExitStack, service: Service) -> HTTPServer:
     """Answer on the socket, which only this user can reach."""
     server = HTTPServer(application(service), max_body_size=MAX_BODY)
     server.add_socket(bind_unix_socket(str(service.config.home.service_socket), mode=0o600, backlog=1024))
     stack.callback(service.config.home.service_socket.unlink, missing_ok=True)
-    stack.push_async_callback(server.close_all_connections)
-    stack.callback(server.stop)
+    return server
+
+
+async def _stop_listening(server: HTTPServer, service: Service) -> None:
+    """Take no further request: whoever makes one finds, or starts, the next service."""
+    server.stop()
+    service.bus.close()
+    await asyncio.sleep(0)  # the streams say goodbye
+    await server.close_all_connections()
 
 
 def _obey_signals(stack: AsyncExitStack, service: Service) -> None:
@@ -154,7 +163,7 @@ async def _end_when_idle(service: Service) -> None:
         if not service.idle:
             last_use = loop.time()
     log.info("Nothing has been live for %g s", patience)
-    service.stop(keep_jobs=False)
+    service.stop_idle()
 
 
 def _log_to(config: ServiceConfig, *, in_terminal: bool) -> None:

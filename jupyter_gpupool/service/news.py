@@ -38,10 +38,6 @@ class News:
         """A job reported how far it is; that is for its owner."""
         self._bus.publish("progress", {"job": job.id, "progress": progress}, owner=job.owner)
 
-    def plan(self) -> None:
-        """Positions and expected starts are new."""
-        self._bus.publish("plan", {})
-
     def policy(self) -> None:
         """Another policy is in force."""
         self._bus.publish("policy", {})

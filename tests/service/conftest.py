@@ -160,13 +160,12 @@ Start = Callable[..., Caller]
 def serving(home: Home) -> Iterator[Start]:
     running: list[Threaded] = []
 
-    def begin(pool: str = "1x2x8GiB", policy: str | None = None, **options: Any) -> Caller:
+    def begin(
+        pool: str = "1x2x8GiB", policy: str | None = None, parts: dict[str, Any] | None = None, **options: Any
+    ) -> Caller:
         if policy is not None:
             (home.path / "policy.yaml").write_text(policy)
-        parts = {
-            name: options.pop(name) for name in ("identify", "engine", "clock", "pool") if name in options
-        }
-        running.append(Threaded(ServiceConfig(home=home, simulate=pool, **options), parts))
+        running.append(Threaded(ServiceConfig(home=home, simulate=pool, **options), parts or {}))
         return Caller(home)
 
     yield begin
@@ -176,7 +175,7 @@ def serving(home: Home) -> Iterator[Start]:
 
 @pytest.fixture
 def start(home: Home) -> Iterator[Start]:
-    """Start a service in this process; `policy` is the text of a policy file."""
+    """Start a service in this process: a pool, the text of a policy file, unusual parts."""
     with serving(home) as begin:
         yield begin
 

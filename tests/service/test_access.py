@@ -49,7 +49,7 @@ def test_every_route_says_who_may_do_what(route: Route) -> None:
 
 
 def test_another_account_is_refused_everywhere(start: Any, someone: Someone) -> None:
-    call = start(identify=someone)
+    call = start(parts={"identify": someone})
     someone.uid = 54321
     for route in ROUTES:
         path = route.path.format(id=1, name="x", sha256="0" * 64)
@@ -61,7 +61,7 @@ def test_another_account_is_refused_everywhere(start: Any, someone: Someone) -> 
 
 
 def test_what_others_have_is_seen_only_as_far_as_the_queue_shows_it(start: Any, someone: Someone) -> None:
-    call = start("1x1x8GiB", identify=someone)
+    call = start("1x1x8GiB", parts={"identify": someone})
     digest = call.upload({"a.py": "pass"})
     job = call.submit("echo secret; sleep 100", name="adas")
     call.log(job["id"], wait=10)
@@ -89,7 +89,7 @@ def test_what_others_have_is_seen_only_as_far_as_the_queue_shows_it(start: Any, 
 
 
 def test_only_an_administrator_changes_the_policy_or_stops_the_service(start: Any, someone: Someone) -> None:
-    call = start(identify=someone)
+    call = start(parts={"identify": someone})
     assert call("POST", "policy", {"text": "", "apply": True}).status == 403
     assert call("POST", "shutdown", {}).status == 403
     assert call("GET", "policy").status == 200
@@ -101,7 +101,7 @@ def test_visibility_of_groups_hides_names(start: Any, someone: Someone) -> None:
         "partitions: {all: {gpus: ['*:*'], for: [session, job]}}\n"
         "groups: {team: {quota: {gpus: 1}}}\ndefault_group: team\nvisibility: groups\n"
     )
-    call = start("1x1x8GiB", policy, identify=someone)
+    call = start("1x1x8GiB", policy, parts={"identify": someone})
     job = call.submit("sleep 100", name="adas")
     call.wait(job["id"], "running")
     someone.user = "bob"

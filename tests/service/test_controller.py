@@ -26,8 +26,6 @@ from jupyter_gpupool.scheduler.model import (
 )
 from jupyter_gpupool.service import controller as module
 from jupyter_gpupool.service.controller import Controller
-from jupyter_gpupool.service.events import Bus
-from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.policy_store import PolicyStore
 
 NOTHING = Plan((), (), (), {})
@@ -88,7 +86,7 @@ def play(home: Home, scheduler: Scheduler, clock: Clock) -> Callable[..., None]:
             policies = PolicyStore(home.path / "policy.yaml", home.path / "history", pool)
             policies.refresh(int(clock()))
             started: list[LeaseRecord] = []
-            controller = Controller(ledger, policies, pool, started.extend, News(Bus(1)), clock)
+            controller = Controller(ledger, policies, pool, started.extend, clock)
             try:
                 await asyncio.wait_for(scenario(controller, started), 20)
             finally:

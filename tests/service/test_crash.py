@@ -54,6 +54,17 @@ def test_a_graceful_stop_keeps_the_jobs(spawn: Any) -> None:
     assert service.call.log(job["id"]) == b"up\ndown\n"
 
 
+def test_a_new_service_waits_for_the_old_one_to_end(spawn: Any) -> None:
+    old = spawn()
+    job = old.call.submit("echo up; sleep 1; echo down")
+    old.call.log(job["id"], wait=10)
+    old.call("POST", "shutdown", {"keep_jobs": True})
+    new = spawn()
+    assert new.call.wait(job["id"])["state"] == "completed"
+    assert old.process.wait(20) == 0
+    assert new.home.service_socket.exists()
+
+
 def test_sigterm_is_a_graceful_stop(spawn: Any) -> None:
     service = spawn()
     service.process.send_signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival, 
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import JobState, LeaseState, NewJob
 from jupyter_gpupool.scheduler.model import Request
-from jupyter_gpupool.service import release, runs
+from jupyter_gpupool.service import core, release, runs
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
 
@@ -61,6 +61,11 @@ class FakeEngine:
         ended = replace(Ended(key, 0, None, "exit", "", None, False, 0.0, True), **changes)
         self.known[key] = ended
         self.on_event(ended)
+
+
+@pytest.fixture(autouse=True)
+def _no_locks_outside_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core.CardLocks, "take", lambda uuids, home: core.CardLocks([], advisory=True))
 
 
 class RealPool(SimulatedPool):

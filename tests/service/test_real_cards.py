@@ -1,0 +1,79 @@
+"""Cards that processes can be on: who is on them, and what the grants say."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.devices.base import Process
+from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.service import core
+
+
+class RealPool(SimulatedPool):
+    """Looks real to the service; the test says which processes are on its cards."""
+
+    simulated = False
+    on_cards: tuple[Process, ...] = ()
+    sick = ""
+
+    def processes(self) -> list[Process]:
+        return list(self.on_cards)
+
+    def healthy(self) -> dict[str, str]:
+        return {card.uuid: self.sick if card.index == 1 else "" for card in self.cards()}
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> RealPool:
+    monkeypatch.setattr(core.CardLocks, "take", lambda uuids, home: core.CardLocks([], advisory=True))
+    monkeypatch.setattr(RealPool, "on_cards", ())
+    return RealPool(1, 2, 8192)
+
+
+def test_a_slice_and_a_whole_card_say_how_well_they_are_kept_apart(start: Any, pool: RealPool) -> None:
+    call = start(parts={"pool": pool})
+    whole = call.submit("env; sleep 100")
+    part = call.submit("env; sleep 100", resources={"gpu_memory": "2GiB", "cpus": 1, "mem": "256MiB"})
+    for job, mode, uuid in ((whole, "whole", "SIM-node1-0"), (part, "timeslice", "SIM-node1-1")):
+        found = call.wait(job["id"], "running")["placement"]
+        assert (found["mode"], found["isolation"], found["gpus"][0]["uuid"]) == (mode, "soft", uuid)
+        assert f"CUDA_VISIBLE_DEVICES={uuid}\n" in call.log(job["id"], wait=5).decode()
+    assert "per_process_memory_fraction:0.25" in call.log(part["id"]).decode()
+    assert not call.job(part["id"])["simulated"]
+
+
+def test_processes_of_no_lease_are_shown(start: Any, pool: RealPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = start(parts={"pool": pool})
+    job = call.submit("echo $$; sleep 100")
+    pid = int(call.log(job["id"], wait=10))
+    stranger = subprocess.Popen(["sleep", "100"])
+    on_cards = (
+        Process(pid, "SIM-node1-0", 100, "compute"),
+        Process(stranger.pid, "SIM-node1-0", 300, "compute"),
+    )
+    monkeypatch.setattr(RealPool, "on_cards", on_cards)
+    card = call("GET", "pool").body["nodes"][0]["gpus"][0]
+    assert [found["pid"] for found in card["strangers"]] == [stranger.pid]
+    assert (card["strangers"][0]["mib"], card["strangers"][0]["command"]) == (300, "sleep")
+    assert [lease["job"] for lease in card["leases"]] == [job["id"]]
+    stranger.kill()
+    stranger.wait()
+
+
+def test_a_sick_card_takes_no_work_and_says_why(start: Any, pool: RealPool) -> None:
+    pool.__class__.sick = "GPU 1 is out of use: it is lost."
+    try:
+        call = start(parts={"pool": pool})
+        card = call("GET", "pool").body["nodes"][0]["gpus"][1]
+        assert (card["available"], card["because"]) == (False, "GPU 1 is out of use: it is lost.")
+        assert call("GET", "/services/gpupool/health").body["troubles"] == [
+            "GPU 1 is out of use: it is lost."
+        ]
+        first, second = call.submit("sleep 100"), call.submit("true")
+        call.wait(first["id"], "running")
+        assert call.job(second["id"])["state"] == "queued"
+    finally:
+        pool.__class__.sick = ""
