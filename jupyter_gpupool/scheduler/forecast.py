@@ -20,11 +20,19 @@ Lane = tuple[Shelf, ...]
 Place = Profile | Lane  # where work is parked: a limit, or the shelves that would serve it
 Need = int | tuple[Size, ...]  # what it needs there
 Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Line, ...]]
-
-
 Parked = tuple[int, Work, Need]  # best first by rank, the first field
-Queue = list[Parked]
-Shape = tuple[object, int]  # about the same needs, and about the same time limit
+Room = tuple[int, int, int, int, int]  # number of the shelf in its lane; idle cards, MiB, CPUs, memory
+
+
+class _Queue:
+    """Works of one shape parked at one place, best first; `tried` tells whether its head has been tried."""
+
+    __slots__ = ("place", "tried", "works")
+
+    def __init__(self, place: Place | None, works: list[Parked]) -> None:
+        self.place = place
+        self.works = works
+        self.tried = False
 
 
 def forecast(
@@ -58,7 +66,7 @@ class _Walk:
         self._events: list[Event] = []
         self._noted = 0
         self._timers: list[tuple[Seconds, int, Work]] = []
-        self._parked: dict[Place, dict[Shape, Queue]] = {}
+        self._parked: dict[Place, dict[object, _Queue]] = {}
         self._lanes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
         self._lanes_of_node: dict[str, dict[Lane, None]] = {}
 
@@ -76,7 +84,8 @@ class _Walk:
             self._try(rank, work, None)
         while self._events or self._timers:
             self._board.advance(min(heap[0][0] for heap in (self._events, self._timers) if heap))
-            self._wake(self._next_places(), self._next_timers())
+            nodes, lines = self._take_events()
+            self._wake(self._take_timers(), nodes, lines)
 
     def _expect(
         self, time: Seconds, placement: Placement, nodes: tuple[str, ...], lines: tuple[Line, ...]
@@ -86,59 +95,76 @@ class _Walk:
         self._noted += 1
         heappush(self._events, (time, self._noted, cards, nodes, lines))
 
-    def _next_places(self) -> dict[Place, None]:
-        """Take all events of this moment; return where they free something."""
+    def _take_events(self) -> tuple[dict[str, None], dict[Profile, None]]:
+        """Take all events of this moment; return the nodes and the limits where something frees."""
         board = self._board
-        places: dict[Place, None] = {}
+        freed: dict[str, None] = {}
+        profiles: dict[Profile, None] = {}
         while self._events and self._events[0][0] == board.time:
             _, _, cards, nodes, lines = heappop(self._events)
             for card in cards:
                 board.floor.refresh(card)
-            for line in lines:
-                places[line.profile] = None
             for node in nodes:
-                for lane in self._lanes_of_node.get(node, ()):
-                    places[lane] = None
-        return places
+                freed[node] = None
+            for line in lines:
+                profiles[line.profile] = None
+        return freed, profiles
 
-    def _next_timers(self) -> list[Queue]:
+    def _take_timers(self) -> list[_Queue]:
         """Take all works whose back-off or window allows a start from this moment on."""
-        due: list[Queue] = []
+        due = []
         while self._timers and self._timers[0][0] == self._board.time:
             _, rank, work = heappop(self._timers)
-            due.append([(rank, work, 0)])
+            due.append(_Queue(None, [(rank, work, 0)]))
         return due
 
-    def _wake(self, places: Mapping[Place, None], due: list[Queue]) -> None:
-        """Try those whose time has come and the heads of the queues at `places`, best first."""
-        heads: list[tuple[int, Place | None, Queue]] = [(queue[0][0], None, queue) for queue in due]
-        for woken in places:
-            heads += [
-                (queue[0][0], woken, queue)
-                for queue in self._parked.get(woken, {}).values()
-                if queue and self._could(woken, queue[0][2])
-            ]
+    def _wake(self, due: list[_Queue], nodes: Iterable[str], profiles: Iterable[Profile]) -> None:
+        """Try those whose time has come and the heads of the queues where something frees, best first."""
+        heads = [(queue.works[0][0], queue) for queue in due]
+        for profile in profiles:
+            queues = self._parked.get(profile)
+            if queues:
+                free = profile.at(self._board.time)
+                heads += [(q.works[0][0], q) for q in queues.values() if q.works and _fits(q, free)]
+        rooms = self._rooms(nodes)
+        for lane, free_in in rooms.items():
+            queues = self._parked[lane]
+            heads += [(q.works[0][0], q) for q in queues.values() if q.works and _may_fit(q, free_in)]
         heapify(heads)
-        failed: list[Parked] = []
         while heads:
-            _, place, queue = heappop(heads)
-            head = queue[0]
-            if place is not None and (not self._could(place, head[2]) or _hopeless(head, failed)):
+            _, queue = heappop(heads)
+            if not self._still(queue, rooms):
                 continue
-            if self._try(head[0], head[1], place):
-                heappop(queue)
-                if queue:
-                    heappush(heads, (queue[0][0], place, queue))
+            rank, work, _ = queue.works[0]
+            if self._try(rank, work, queue.place):
+                heappop(queue.works)
+                queue.tried = False
+                rooms = self._rooms(nodes)
+                if queue.works:
+                    heappush(heads, (queue.works[0][0], queue))
             else:
-                failed.append(head)
+                queue.tried = True
 
-    def _could(self, place: Place, need: Need) -> bool:
-        """Say, at little cost, whether the head of a queue might start at this moment."""
-        if isinstance(need, int):
-            return isinstance(place, Profile) and place.at(self._board.time) >= need
-        if isinstance(place, Profile):
-            return False
-        return any(map(Shelf.may_hold, place, need))
+    def _rooms(self, nodes: Iterable[str]) -> dict[Lane, list[Room]]:
+        """Read what is free on the nodes where something frees, for each lane that looks at them."""
+        rooms: dict[Lane, list[Room]] = {}
+        time = self._board.time
+        for node in nodes:
+            for lane in self._lanes_of_node.get(node, ()):
+                if lane in self._parked:
+                    found = [
+                        (n, *shelf.room(node, time)) for n, shelf in enumerate(lane) if shelf.serves(node)
+                    ]
+                    rooms.setdefault(lane, []).extend(found)
+        return rooms
+
+    def _still(self, queue: _Queue, rooms: Mapping[Lane, list[Room]]) -> bool:
+        """Say whether the head of a queue might still start, after others did at this moment."""
+        if queue.place is None:
+            return True
+        if isinstance(queue.place, Profile):
+            return _fits(queue, queue.place.at(self._board.time))
+        return _may_fit(queue, rooms.get(queue.place, []))
 
     def _try(self, rank: int, work: Work, place: Place | None) -> bool:
         """Start `work` at this moment or park it; say whether it left `place`."""
@@ -164,9 +190,14 @@ class _Walk:
     def _park(self, parked: Parked, old: Place | None, new: Place) -> bool:
         if new == old:
             return False
-        _, work, need = parked
-        shape = _about(need), work.limit.bit_length()
-        heappush(self._parked.setdefault(new, {}).setdefault(shape, []), parked)
+        shape = _about(parked)
+        queues = self._parked.setdefault(new, {})
+        queue = queues.get(shape)
+        if queue is None:
+            queue = queues[shape] = _Queue(new, [])
+        heappush(queue.works, parked)
+        if queue.works[0] is parked:
+            queue.tried = True
         return True
 
     def _lane(self, work: Work) -> tuple[Lane, tuple[Size, ...]]:
@@ -181,28 +212,35 @@ class _Walk:
         return found
 
 
-def _about(need: Need) -> object:
-    """Round a need, so that works that differ little wait in one queue."""
-    if isinstance(need, int):
-        return need.bit_length()
-    size = need[0]
-    return size.cards, size.whole, size.mib.bit_length(), size.cpus.bit_length(), size.memory.bit_length()
-
-
-def _hopeless(parked: Parked, failed: list[Parked]) -> bool:
-    """Say whether a work that needs no more, nor for longer, has just failed on the same shelves."""
+def _about(parked: Parked) -> object:
+    """Round what a work needs and for how long, so that works that differ little wait in one queue."""
     _, work, need = parked
+    length = work.limit.bit_length() // 2
+    if isinstance(need, int):
+        return need.bit_length(), length
+    size = need[0]
+    mib = size.mib.bit_length()
+    return size.cards, size.whole, mib, size.cpus.bit_length(), size.memory.bit_length(), length
+
+
+def _fits(queue: _Queue, free: int) -> bool:
+    need = queue.works[0][2]
+    return isinstance(need, int) and need <= free
+
+
+def _may_fit(queue: _Queue, rooms: Iterable[Room]) -> bool:
+    """Say whether the head may fit where something freed; one that was never tried may fit anywhere."""
+    if not queue.tried:
+        return True
+    need = queue.works[0][2]
     if isinstance(need, int):
         return False
-    size = need[0]
-    for _, other, needed in failed:
-        if not isinstance(needed, int) and len(needed) == len(need) == 1 and other.limit <= work.limit:
-            less = needed[0]
-            if (
-                less.cards <= size.cards
-                and less.mib <= size.mib
-                and less.cpus <= size.cpus
-                and less.memory <= size.memory
-            ):
-                return True
+    for number, idle, mib, cpus, memory in rooms:
+        size = need[number]
+        if (
+            (size.cards <= idle if size.whole else size.mib <= mib)
+            and size.cpus <= cpus
+            and size.memory <= memory
+        ):
+            return True
     return False

@@ -184,6 +184,21 @@ class Shelf:
                 views = [self.view(self.bay.cards[order]) for order in found]
                 yield self.bay.sites[number], len(cards), views
 
+    def serves(self, node: str) -> bool:
+        """Say whether the bay has cards (or CPU-only work) in `node`."""
+        return node in self.bay.site_of
+
+    def room(self, node: str, time: Seconds) -> tuple[int, Mib, int, Mib]:
+        """Return what is free in one node: idle cards, the largest piece of one, CPUs and memory.
+
+        A node that is wholly idle counts as any number of cards: several may be taken together.
+        """
+        site = self.bay.site_of[node]
+        free = [self._free[card.order] for card in site.cards]
+        idle = sum(1 for mib in free if mib == self.bay.memory)
+        counted = idle if idle < len(free) else len(self.bay.cards)
+        return counted, max(free, default=0), site.cpus.at(time), site.memory.at(time)
+
     def may_hold(self, size: Size) -> bool:
         """Say, at little cost, whether `size` could fit at this moment."""
         if not size.cards:
