@@ -12,7 +12,6 @@ of any two denominators, so different shares get different integers, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Work
@@ -22,10 +21,10 @@ INFINITE = 1 << 512
 NANO_PER_MILLI = 1_000_000
 CHARGE_UNIT = 1000
 PLAIN = PriorityClass("normal", 0)
+TIERS: tuple[Kind, ...] = ("session", "job")
 
 Amounts = Mapping[str, int]
 Measure = Callable[[Work | Lease], Amounts]
-TIERS: tuple[Kind, ...] = ("session", "job")
 Level = tuple[int, int]  # the tier's number; then minus the class's value
 Key = tuple[int, int, int, int, int, int, int]
 
@@ -82,46 +81,58 @@ class _Share:
 class _Queue:
     """The waiting work of one group, best first."""
 
-    def __init__(self, eligible: Callable[[Work], bool]) -> None:
-        self.levels: dict[Level, dict[str, list[Work]]] = {}
-        self.blank: Callable[[], _Share] = partial(_Share, {}, 1, 0)
+    __slots__ = ("_heap", "_order", "_quota", "_scale", "_shares", "_users", "left", "levels", "share")
+
+    def __init__(self, group: Group, scale: int) -> None:
+        self.share = _Share(group.quota.quota, group.weight, scale)
+        self.left = dict(group.quota.quota)
+        self.levels: dict[Level, list[Work]] = {}
+        self._quota = group.quota.quota
+        self._scale = scale
         self._shares: dict[str, _Share] = {}
-        self._eligible = eligible
         self._order: list[Level] = []
+        self._users: dict[str, list[Work]] = {}
         self._heap: list[tuple[int, int, int, str, int]] = []
 
-    def share(self, user: str) -> _Share:
+    def user(self, name: str) -> _Share:
         """Return the share of a user in the group."""
-        found = self._shares.get(user)
+        found = self._shares.get(name)
         if found is None:
-            found = self._shares[user] = self.blank()
+            found = self._shares[name] = _Share(self._quota, 1, self._scale)
         return found
+
+    def hold(self, amounts: Amounts, charge: int, user: str) -> None:
+        """Count what a lease or a ranked work takes."""
+        for resource in self.left:
+            self.left[resource] -= amounts[resource]
+        self.share.add(amounts, charge)
+        self.user(user).add(amounts, charge)
 
     def open(self) -> None:
         """Make the queue ready to be read."""
         self._order = sorted(self.levels, reverse=True)
         self._open_level()
 
-    def head(self) -> tuple[Level, int, Work] | None:
-        """Return the best work that takes part, with its level and its user's share."""
+    def head(self, eligible: Callable[[Work], bool]) -> Work | None:
+        """Return the best work that takes part."""
         while self._heap:
-            share, _, _, user, position = self._heap[0]
-            level = self._order[-1]
-            work = self.levels[level][user][position]
-            if self._eligible(work):
-                return level, share, work
-            self._advance(user, position)
+            _, _, _, user, position = self._heap[0]
+            work = self._users[user][position]
+            if eligible(work):
+                return work
+            self.advance()
         return None
 
-    def take(self, amounts: Amounts, charge: int) -> None:
-        """Take the head off and count it for its user."""
-        _, _, _, user, position = self._heap[0]
-        self.share(user).add(amounts, charge)
-        self._advance(user, position)
+    def key(self, work: Work, needs: Amounts) -> Key:
+        """Return what the group's head is compared by."""
+        tier, value = self._order[-1]
+        outside = any(0 < needs[resource] > left for resource, left in self.left.items())
+        return tier, int(outside), value, self.share.value(), self._heap[0][0], work.submitted, work.id
 
-    def _advance(self, user: str, position: int) -> None:
-        """Put the user's next work in the place of the head."""
-        if position + 1 < len(self.levels[self._order[-1]][user]):
+    def advance(self) -> None:
+        """Go on from the head: its user's next work takes its place."""
+        _, _, _, user, position = self._heap[0]
+        if position + 1 < len(self._users[user]):
             heapreplace(self._heap, self._entry(user, position + 1))
             return
         heappop(self._heap)
@@ -130,27 +141,33 @@ class _Queue:
             self._open_level()
 
     def _open_level(self) -> None:
-        if self._order:
-            self._heap = [self._entry(user, 0) for user in self.levels[self._order[-1]]]
-            heapify(self._heap)
+        self._users = {}
+        for work in self.levels[self._order[-1]] if self._order else ():
+            self._users.setdefault(work.user, []).append(work)
+        self._heap = [self._entry(user, 0) for user in self._users]
+        heapify(self._heap)
 
     def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int]:
-        work = self.levels[self._order[-1]][user][position]
+        work = self._users[user][position]
         share = self._shares.get(user)
         return share.value() if share else 0, work.submitted, work.id, user, position
 
 
 class _Branch:
-    """A node of the tree: one group's own queue, or what is below a group."""
+    """A group with all that is below it, or the pool: its children by their best heads."""
 
-    __slots__ = ("heap", "left", "parent", "queue", "share")
+    __slots__ = ("heap", "share")
 
-    def __init__(self, parent: _Branch | None, share: _Share) -> None:
-        self.parent = parent
+    def __init__(self, share: _Share) -> None:
         self.share = share
-        self.heap: list[tuple[Key, _Branch]] = []
-        self.queue: _Queue | None = None
-        self.left: dict[str, int] = {}
+        self.heap: list[tuple[Key, _Branch | _Queue]] = []
+
+    def key(self) -> Key | None:
+        """Return the key of the best head below, with the branch's own share: siblings compare by that."""
+        if not self.heap:
+            return None
+        tier, outside, value, _, user_share, submitted, id_ = self.heap[0][0]
+        return tier, outside, value, self.share.value(), user_share, submitted, id_
 
 
 class Ranking:
@@ -182,67 +199,51 @@ class Ranking:
         self._groups = groups
         self._measure = measure
         self._eligible = eligible
-        self._parents = {group.parent for group in groups.values()}
         self._below = self._owed_below()
         largest = max((value for owed in self._below.values() for value in owed.values()), default=1)
         weight = max((group.weight for group in groups.values()), default=1)
         self._scale = 2 * (max(1, largest) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
-        self._root = _Branch(None, _Share({}, 1, 0))
-        self._inner: dict[str, _Branch] = {}
-        self._leaves = {name: self._leaf(groups[name], queue) for name, queue in self._queues(works).items()}
+        self._root = _Branch(_Share({}, 1, 0))
+        self._branches: dict[str, _Branch] = {}
+        self._queues = self._sort_in(works)
+        self._grow()
         self._count_usage()
         self._open()
 
     def __iter__(self) -> Iterator[Work]:
         while self._root.heap:
-            leaf = self._root.heap[0][1]
-            while leaf.heap:
-                leaf = leaf.heap[0][1]
-            queue = leaf.queue
-            head = queue.head() if queue else None
-            assert queue is not None
-            assert head is not None
-            yield head[2]
-            self._take(leaf, queue, head[2])
+            path = [self._root]
+            node = self._root.heap[0][1]
+            while isinstance(node, _Branch):
+                path.append(node)
+                node = node.heap[0][1]
+            work = node.head(self._eligible)
+            assert work is not None
+            yield work
+            self._take(path, node, work)
 
-    def _take(self, leaf: _Branch, queue: _Queue, work: Work) -> None:
-        amounts = self._measure(work)
-        charge = self._charge(work)
-        queue.take(amounts, charge)
-        for resource in leaf.left:
-            leaf.left[resource] -= amounts[resource]
-        leaf.share.add(amounts, charge)
-        branch, key = leaf, self._leaf_key(leaf)
-        while branch.parent is not None:
-            parent = branch.parent
+    def _take(self, path: list[_Branch], queue: _Queue, work: Work) -> None:
+        """Count `work` for its user, its group and all above, and find the new heads."""
+        amounts, charge = self._measure(work), self._charge(work)
+        queue.hold(amounts, charge, work.user)
+        queue.advance()
+        node: _Branch | _Queue = queue
+        key = self._key(queue)
+        for branch in reversed(path):
             if key is None:
-                heappop(parent.heap)
+                heappop(branch.heap)
             else:
-                heapreplace(parent.heap, (key, branch))
-            parent.share.add(amounts, charge)
-            branch, key = parent, self._inner_key(parent)
+                heapreplace(branch.heap, (key, node))
+            branch.share.add(amounts, charge)
+            node, key = branch, branch.key()
 
-    # -- the order of heads
-
-    def _leaf_key(self, leaf: _Branch) -> Key | None:
-        head = leaf.queue.head() if leaf.queue else None
-        if head is None:
-            return None
-        (tier, value), user_share, work = head
-        needs = self._measure(work)
-        outside = any(0 < needs[resource] > left for resource, left in leaf.left.items())
-        return tier, int(outside), value, leaf.share.value(), user_share, work.submitted, work.id
-
-    def _inner_key(self, branch: _Branch) -> Key | None:
-        """Return the key of the best head below, with the branch's own share: siblings compare by that."""
-        if not branch.heap:
-            return None
-        tier, outside, value, _, user_share, submitted, id_ = branch.heap[0][0]
-        return tier, outside, value, branch.share.value(), user_share, submitted, id_
+    def _key(self, queue: _Queue) -> Key | None:
+        work = queue.head(self._eligible)
+        return None if work is None else queue.key(work, self._measure(work))
 
     # -- building the tree
 
-    def _queues(self, works: Iterable[Work]) -> dict[str, _Queue]:
+    def _sort_in(self, works: Iterable[Work]) -> dict[str, _Queue]:
         snapshot, step = self._snapshot, self._snapshot.settings.age_step
         plain = {name: -cls.value for name, cls in snapshot.priorities.items()}
         levels = {
@@ -255,14 +256,11 @@ class Ranking:
                 level = TIERS.index(work.kind), -class_value(work, snapshot.priorities, step)
             queue = queues.get(work.group)
             if queue is None:
-                queue = queues[work.group] = _Queue(self._eligible)
-            users = queue.levels.get(level)
-            if users is None:
-                users = queue.levels[level] = {}
-            if work.user in users:
-                users[work.user].append(work)
+                queue = queues[work.group] = _Queue(self._groups[work.group], self._scale)
+            if level in queue.levels:
+                queue.levels[level].append(work)
             else:
-                users[work.user] = [work]
+                queue.levels[level] = [work]
         return queues
 
     def _owed_below(self) -> dict[str, dict[str, int]]:
@@ -281,64 +279,55 @@ class Ranking:
             yield name
             name = self._groups[name].parent
 
-    def _leaf(self, group: Group, queue: _Queue) -> _Branch:
-        owed = group.quota.quota
-        parent = self._branch(group.name) if group.name in self._parents else self._branch(group.parent)
-        leaf = _Branch(parent, _Share(owed, group.weight, self._scale))
-        leaf.queue = queue
-        leaf.left = dict(owed)
-        queue.blank = partial(_Share, owed, 1, self._scale)
-        return leaf
-
-    def _branch(self, name: str) -> _Branch:
-        if name not in self._groups:
-            return self._root
-        if name not in self._inner:
-            group = self._groups[name]
-            share = _Share(self._below[name], group.weight, self._scale)
-            self._inner[name] = _Branch(self._branch(group.parent), share)
-        return self._inner[name]
+    def _grow(self) -> None:
+        """Make a branch for each group that has waiting work somewhere below it."""
+        parents = {group.parent for group in self._groups.values()}
+        for leaf in self._queues:
+            for name in self._upward(leaf):
+                if name in parents and name not in self._branches:
+                    share = _Share(self._below[name], self._groups[name].weight, self._scale)
+                    self._branches[name] = _Branch(share)
 
     def _count_usage(self) -> None:
-        for name, nano in self._snapshot.usage.by_group.items():
-            for share in self._shares(name):
+        usage = self._snapshot.usage
+        for name, nano in usage.by_group.items():
+            if name in self._queues:
+                self._queues[name].share.decayed(nano)
+            for share in self._above(name):
                 share.decayed(nano)
-        for (name, user), nano in self._snapshot.usage.by_user.items():
-            leaf = self._leaves.get(name)
-            if leaf is not None and leaf.queue is not None:
-                leaf.queue.share(user).decayed(nano)
+        for (name, user), nano in usage.by_user.items():
+            if name in self._queues:
+                self._queues[name].user(user).decayed(nano)
         for lease in self._snapshot.leases:
-            shares = self._shares(lease.group)
-            if not shares:
-                continue
-            leaf = self._leaves.get(lease.group)
-            amounts = self._measure(lease)
-            charge = self._charge(lease)
-            if leaf is not None and leaf.queue is not None:
-                for resource in leaf.left:
-                    leaf.left[resource] -= amounts[resource]
-                shares.append(leaf.queue.share(lease.user))
-            for share in shares:
-                share.add(amounts, charge)
+            above, queue = self._above(lease.group), self._queues.get(lease.group)
+            if above or queue:
+                amounts, charge = self._measure(lease), self._charge(lease)
+                if queue:
+                    queue.hold(amounts, charge, lease.user)
+                for share in above:
+                    share.add(amounts, charge)
 
-    def _shares(self, group: str) -> list[_Share]:
-        leaf = self._leaves.get(group)
-        inner = [self._inner[name].share for name in self._upward(group) if name in self._inner]
-        return inner if leaf is None else [leaf.share, *inner]
+    def _above(self, group: str) -> list[_Share]:
+        """Return the shares of the branches that a group is in."""
+        if not self._branches:
+            return []
+        return [self._branches[name].share for name in self._upward(group) if name in self._branches]
 
     def _open(self) -> None:
-        for leaf in self._leaves.values():
-            assert leaf.queue is not None
-            leaf.queue.open()
-            key = self._leaf_key(leaf)
-            if key is not None and leaf.parent is not None:
-                leaf.parent.heap.append((key, leaf))
-        deepest_first = sorted(self._inner, key=lambda name: -sum(1 for _ in self._upward(name)))
-        for branch in [self._inner[name] for name in deepest_first]:
+        """Hang each queue, and then each branch from the deepest up, where it belongs."""
+        for name, queue in self._queues.items():
+            queue.open()
+            home = self._branches.get(name) or self._branches.get(self._groups[name].parent, self._root)
+            key = self._key(queue)
+            if key is not None:
+                home.heap.append((key, queue))
+        deepest_first = sorted(self._branches, key=lambda name: -sum(1 for _ in self._upward(name)))
+        for name in deepest_first:
+            branch = self._branches[name]
             heapify(branch.heap)
-            key = self._inner_key(branch)
-            if key is not None and branch.parent is not None:
-                branch.parent.heap.append((key, branch))
+            key = branch.key()
+            if key is not None:
+                self._branches.get(self._groups[name].parent, self._root).heap.append((key, branch))
         heapify(self._root.heap)
 
     def _charge(self, claim: Work | Lease) -> int:

@@ -14,6 +14,7 @@ BEGIN: Seconds = 0
 FOREVER: Seconds = 1 << 62
 
 _UNREAD: list[int] = []  # shared by all profiles that nobody has read; never changed
+_NOTHING: list[tuple[Seconds, Seconds, int]] = []  # shared by all that have nothing noted; never changed
 
 Interval = tuple[Seconds, Seconds]  # both ends belong to it
 
@@ -30,11 +31,13 @@ class Profile:
         self.capacity = capacity
         self._times: list[Seconds] = _UNREAD
         self._free: list[int] = _UNREAD
-        self._noted: list[tuple[Seconds, Seconds, int]] = []
+        self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
 
     def book(self, start: Seconds, end: Seconds, amount: int) -> None:
         """Take `amount` over [start, end); a negative amount gives it back."""
+        if self._noted is _NOTHING:
+            self._noted = []
         self._noted.append((start, end, amount))
         self._settled = False
 
@@ -93,7 +96,7 @@ class Profile:
         return found
 
     def _settle(self) -> None:
-        noted, self._noted = self._noted, []
+        noted, self._noted = self._noted, _NOTHING
         self._settled = True
         if self._times is _UNREAD:
             self._build(noted)
