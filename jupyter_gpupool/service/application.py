@@ -82,6 +82,10 @@ class Endpoint(RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
         try:
             self.who = self.service.identify(peer_of(self.request.connection.stream.socket))  # type: ignore[union-attr]
+            if self.service.stopping.is_set():
+                raise ApiError(
+                    503, "stopping", "The pool's service is ending.", hint="Try again in a moment."
+                )
             if not self.routes:
                 raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")
             authorise(self.who, self.route)

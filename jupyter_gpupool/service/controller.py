@@ -314,12 +314,11 @@ class Controller:
         self.forecast.drop(work.id for work in snapshot.waiting if current.get(work.id) is not work)
         if not self.policies.usable:
             return
-        self._promise(found, now)
+        if snapshot.promises == tuple(self.ledger.promises.values()):
+            self._promise(found, now)
         await self._count_ages(found, now)
-        if any(
-            start.work in current for start in found.starts
-        ):  # as of a moment ago: look again before starting
-            self._fill_at(0.0, everything=True)
+        if any(start.work in current for start in found.starts):
+            self._fill_at(0.0, everything=True)  # the plan is of a moment ago: look again before starting
 
     def _promise(self, found: Plan, now: int) -> None:
         """Keep the promises of a pass, which its starts rely on."""

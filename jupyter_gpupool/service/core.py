@@ -81,7 +81,7 @@ class Service:
         self.stopping.set()
 
     def stop_idle(self) -> None:
-        """Ask the service and its launcher to end; what came in the meantime waits for the next service."""
+        """Ask the service and its launcher to end, because nothing is live."""
         self.retire = True
         self.stop()
 

@@ -8,7 +8,9 @@ when a lease is free (see `release`).
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Coroutine
 from dataclasses import replace
 
@@ -31,6 +33,7 @@ log = logging.getLogger("gpupool")
 RETRY_S = 1.0
 START_TRIES = 5
 BACK_OFF_S = 10
+DISK_FULL = os.strerror(errno.ENOSPC).lower()
 LOOK_S = 5.0
 LOST = "The engine lost the job's record, and none of its processes is left."
 REBOOT = "The machine was restarted while the job ran."
@@ -125,13 +128,16 @@ class Runs:
         """Record an end that the engine reports; a report may come twice, and late."""
         try:
             self._record(ended)
+            self._controller.trouble = None
         except LedgerUnavailable as error:
             self._controller.trouble = str(error)
             asyncio.get_running_loop().call_later(RETRY_S, self.ended, ended)
 
     def _record(self, ended: Ended) -> None:
         job = self._attempt(ended.key)
-        if job is not None:
+        if job is not None and ended.cause == "start" and DISK_FULL in ended.message.lower():
+            self._not_started(job, ended.message)
+        elif job is not None:
             lease = self._ledger.leases[job.lease] if job.lease is not None else None
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
             outcome = self._outcome(job, ended)

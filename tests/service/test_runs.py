@@ -171,6 +171,19 @@ def test_in_the_end_it_fails(serve: Any, engine: FakeEngine, monkeypatch: pytest
     serve(scenario)
 
 
+def test_a_disk_that_is_full_at_the_start_is_no_fault_of_the_job(serve: Any, engine: FakeEngine) -> None:
+    async def scenario(service: Service) -> None:
+        id = submit(service)
+        await until(lambda: state(service, id), JobState.RUNNING)
+        message = "The code cannot be unpacked: no space left on device."
+        engine.end(f"{id}/1", exit_code=None, cause="start", message=message)
+        job = service.ledger.jobs[id]
+        assert (job.state, job.reason) == (JobState.QUEUED, message)
+        assert job.not_before > service.now
+
+    serve(scenario)
+
+
 def test_an_end_that_comes_twice_counts_once(serve: Any, engine: FakeEngine) -> None:
     async def scenario(service: Service) -> None:
         id = submit(service)
