@@ -7,7 +7,6 @@ into a reply of the one shape. Never: the meaning of a request.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.service import wire
-from jupyter_gpupool.service.call import Bytes, Call
+from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invalid, nearest
 from jupyter_gpupool.service.events import HEARTBEAT_S
@@ -129,15 +128,10 @@ class Endpoint(RequestHandler):
         else:
             status = route.status
         self.set_status(status)
-        if isinstance(found, Bytes):
-            for name, value in found.headers.items():
-                self.set_header(name, value)
-            self.set_header("Content-Type", found.content_type)
-            self.finish(found.data)
-        elif found is None:
+        if found is None:
             self.finish()
         else:
-            self._finish_json(found)
+            self._send(found if isinstance(found, Bytes) else as_json(found))
 
     def call(self, path: dict[str, str]) -> Call[Any]:
         """Read the request."""
@@ -149,11 +143,13 @@ class Endpoint(RequestHandler):
 
     def _refuse(self, error: ApiError) -> None:
         self.set_status(error.status)
-        self._finish_json(error.reply())
+        self._send(as_json(error.reply()))
 
-    def _finish_json(self, body: Any) -> None:
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(body, separators=(",", ":")).encode())
+    def _send(self, reply: Bytes) -> None:
+        for name, value in reply.headers.items():
+            self.set_header(name, value)
+        self.set_header("Content-Type", reply.content_type)
+        self.finish(reply.data)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say in the one shape what no handler has said."""

@@ -5,6 +5,7 @@ Owns: `Call`, with the one way to reach a job or lease: through the rule of who 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,11 +20,16 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A reply that is not JSON."""
+    """A reply as it goes out."""
 
     data: bytes
     content_type: str = "application/octet-stream"
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def as_json(reply: Any) -> Bytes:
+    """Return a JSON reply."""
+    return Bytes(json.dumps(reply, separators=(",", ":")).encode(), "application/json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Views:
         self._controller = controller
         self._ledger: Ledger = controller.ledger
         self._survival = survival
+        self._jobs = str(config.jobs)
 
     def job(self, job: Job, who: Identity, verdict: Verdict | None = None) -> JobReply:
         """Return a job as `who` may see it; `verdict` = what the last plan said about it."""
@@ -47,7 +48,7 @@ class Views:
         named = own or self._controller.policy.visibility == "names"
         lease = self._ledger.leases[job.lease] if job.lease is not None and not job.state.waiting else None
         running = lease is not None and job.state in (JobState.RUNNING, JobState.STOPPING)
-        folder = self._config.jobs / str(job.id)
+        folder = f"{self._jobs}/{job.id}"
         return {
             "id": job.id,
             "name": job.name if named else None,
@@ -75,9 +76,9 @@ class Views:
             "placement": self.placement(lease.placement, lease.mode) if lease else None,
             "progress": progress_of(self._config.jobs, job) if own else None,
             "diagnosis": dict(job.diagnosis) if own and job.diagnosis else None,
-            "folder": str(folder) if own else None,
-            "out": str(folder / "out") if own else None,
-            "log": str(folder / str(max(1, job.attempt)) / "log") if own else None,
+            "folder": folder if own else None,
+            "out": f"{folder}/out" if own else None,
+            "log": f"{folder}/{max(1, job.attempt)}/log" if own else None,
             "workdir": (job.workdir or None) if own else None,
             "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
             "simulated": self._controller.pool.simulated,

@@ -13,7 +13,7 @@ from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
 from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
 from jupyter_gpupool.scheduler.reasons import explain
-from jupyter_gpupool.service.call import Call
+from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid, nearest
 from jupyter_gpupool.service.identity import Identity
@@ -148,11 +148,12 @@ def _states(text: str | None) -> frozenset[JobState]:
     return frozenset(JobState(name) for name in names)
 
 
-async def queue(call: Call[None]) -> QueueReply:
+async def queue(call: Call[None]) -> Bytes:
     """List what waits, in the order of the last plan, and what runs."""
     service, who = call.service, call.who
     jobs = list(service.ledger.jobs.values())
-    return await asyncio.get_running_loop().run_in_executor(None, _queue, service, jobs, who)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, lambda: as_json(_queue(service, jobs, who)))
 
 
 def _queue(service: Service, jobs: list[Job], who: Identity) -> QueueReply:
