@@ -6,7 +6,7 @@ Never: what is free now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
@@ -17,6 +17,8 @@ from jupyter_gpupool.scheduler.timeline import FOREVER
 from jupyter_gpupool.scheduler.words import amount_text, duration_text, size_text
 
 EXCEEDS, NO_SUCH = "exceeds_limit", "no_such_gpu"
+
+Entry = tuple[Seconds, int, Mapping[str, int]]  # longest time, most milli-GPU, group quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +47,49 @@ class Feasibility:
         self._limits = limits
         self._bays = floor.everything()
         self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
-        self._entries: dict[ClaimKey, Refusal | Seconds] = {}
+        self._entries: dict[ClaimKey, Refusal | Entry] = {}
 
     def problem(self, work: Work) -> Refusal | None:
         """Say why `work` could never run, or None when it could."""
         entry = self._entry(work)
         if isinstance(entry, Refusal):
             return entry
-        if work.limit > entry:
-            return _too_long(work, entry)
+        longest, most_gpus, owed = entry
+        if work.limit > longest:
+            return _too_long(work, longest)
         place = self._place(work)
         if isinstance(place, Refusal):
             return place
-        refusal = None
         for fit in place:
-            refusal = self._over_cap(work, fit)
-            if refusal is None:
+            amounts = fit.amounts
+            if amounts[quota.GPU] <= most_gpus and all(amounts[name] <= most for name, most in owed.items()):
                 return None
-        return refusal
+        return self._over_cap(work, place[0])
 
-    def _entry(self, work: Work) -> Refusal | Seconds:
-        """Return why the owner could not submit at this priority, or the longest time limit."""
+    def _entry(self, work: Work) -> Refusal | Entry:
+        """Return why the owner could not submit anything at this priority, or what bounds each request."""
         key = (work.kind, work.group, work.user, work.priority)
         found = self._entries.get(key)
         if found is None:
-            limits = self._limits.of_user(work.group, work.user)
-            longest = limits.session_time if work.kind == "session" else limits.job_time
-            found = self._priority(work) or (FOREVER if longest is None else longest)
-            self._entries[key] = found
+            found = self._entries[key] = self._priority(work) or self._bounds(work)
         return found
+
+    def _bounds(self, work: Work) -> Refusal | Entry:
+        limits = self._limits.of_user(work.group, work.user)
+        cls = self._snapshot.priorities.get(work.priority)
+        session = work.kind == "session"
+        if 0 in ((limits.sessions,) if session else (limits.running_jobs, cls and cls.running_jobs)):
+            caps = self._limits.caps(work)
+            return next(
+                _over(work, cap, 1) for cap in caps if cap.resource == quota.COUNT and not cap.capacity
+            )
+        longest = limits.session_time if session else limits.job_time
+        owed = self._limits.groups[work.group].quota.quota
+        return (
+            FOREVER if longest is None else longest,
+            quota.UNBOUNDED if limits.gpu_milli is None else limits.gpu_milli,
+            owed,
+        )
 
     def _priority(self, work: Work) -> Refusal | None:
         known = self._snapshot.priorities
@@ -123,8 +139,6 @@ class Feasibility:
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
     def _over_cap(self, work: Work, fit: Fit) -> Refusal | None:
-        if self._limits.could_grant(work, fit.amounts):
-            return None
         exceeded = (cap for cap in self._limits.caps(work) if fit.amounts[cap.resource] > cap.capacity)
         return next((_over(work, cap, fit.amounts[cap.resource]) for cap in exceeded), None)
 

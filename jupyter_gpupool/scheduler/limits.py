@@ -8,7 +8,7 @@ Never: cards and nodes (`floor`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
@@ -114,19 +114,6 @@ class Limits:
             job_time=general.job_time if own.job_time is None else own.job_time,
         )
 
-    def could_grant(self, work: Work, amounts: Mapping[str, int]) -> bool:
-        """Say, at little cost, whether no cap is below what `work` alone would take."""
-        for resource, owed in self.groups[work.group].quota.quota.items():
-            if amounts[resource] > owed:
-                return False
-        limits = self.of_user(work.group, work.user)
-        if limits.gpu_milli is not None and amounts[quota.GPU] > limits.gpu_milli:
-            return False
-        if work.kind == "session":
-            return limits.sessions != 0
-        cls = self._snapshot.priorities.get(work.priority)
-        return limits.running_jobs != 0 and (cls is None or cls.running_jobs != 0)
-
     def caps(self, claim: Claim) -> tuple[Cap, ...]:
         """Return the caps that a claim counts against, in the order in which they are reasons to wait."""
         key = (claim.kind, claim.group, claim.user, claim.priority)
@@ -163,8 +150,9 @@ class Limits:
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Count a claim over [start, end); `sign` -1 gives it back."""
+        request, milli, model = claim.request, placement.gpu_milli, self._model(placement)
         for line in self.lines(claim):
-            taken = self._taken(line.cap.resource, claim, placement)
+            taken = quota.amount(line.cap.resource, request, milli, model)
             if taken:
                 line.profile.book(start, end, sign * taken)
 
@@ -213,5 +201,7 @@ class Limits:
         return self._by_user.get(scope.user, ()) if scope.user else self._all
 
     def _taken(self, resource: str, claim: Claim, placement: Placement) -> int:
-        model = self._models.get(placement.gpus[0].uuid, "") if placement.gpus else ""
-        return quota.amount(resource, claim.request, placement.gpu_milli, model)
+        return quota.amount(resource, claim.request, placement.gpu_milli, self._model(placement))
+
+    def _model(self, placement: Placement) -> str:
+        return self._models.get(placement.gpus[0].uuid, "") if placement.gpus else ""

@@ -34,10 +34,8 @@ class Promises:
             if work is not None and eligible(work):
                 self._keep(promise, None)
         self.carried = frozenset(self._reserved) | {promise.work for promise, _ in self._broken}
-        counts = Counter(self._works[id_].group for id_ in self.carried)
-        settings = snapshot.settings
-        self._left = settings.promises - len(self.carried)
-        self._left_of = {name: settings.promises_per_group - counts[name] for name in board.limits.groups}
+        self._left = snapshot.settings.promises - len(self.carried)
+        self._given = Counter(self._works[id_].group for id_ in self.carried)
 
     def all(self) -> tuple[Promise, ...]:
         """Return all promises, soonest first."""
@@ -63,13 +61,13 @@ class Promises:
 
     def open_to(self, group: str) -> bool:
         """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
-        return self._left > 0 and self._left_of[group] > 0
+        return self._left > 0 and self._given[group] < self._board.snapshot.settings.promises_per_group
 
     def give(self, work: Work, start: Seconds, placement: Placement) -> None:
         """Promise a start to a work that had none."""
         self._works[work.id] = work
         self._left -= 1
-        self._left_of[work.group] -= 1
+        self._given[work.group] += 1
         self._reserve(Promise(work.id, start, placement, self._now))
 
     def lift(self, work: Work) -> Promise | None:

@@ -107,6 +107,10 @@ class Profile:
                 self._free[step] -= amount
 
     def _build(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
+        if len(noted) == 1 and noted[0][0] == BEGIN:  # one lease: nearly all cards of a busy pool
+            _, end, amount = noted[0]
+            self._times, self._free = [BEGIN, end], [self.capacity - amount, self.capacity]
+            return
         changes: dict[Seconds, int] = {BEGIN: 0}
         for start, end, amount in noted:
             changes[start] = changes.get(start, 0) - amount
