@@ -52,7 +52,7 @@ class Board:
         self.floor.time = time
 
     def options(self, work: Work) -> tuple[Option, ...]:
-        """Return the bays that could hold a request when empty; equal requests of one user share them."""
+        """Return the bays in which a request could ever be placed; equal requests of one user share them."""
         found = self._options_of.get(work.id)
         if found is None:
             key = (work.kind, work.group, work.user, work.priority), work.request
@@ -165,8 +165,9 @@ class Board:
         for fit in self.floor.shape(work).fits:
             taken = [(line, fit.amounts[line.cap.resource]) for line in lines]
             needs = tuple(pair for pair in taken if pair[1])
-            shelf = self.floor.shelf(fit.bay, work.kind)
-            options.append(Option(fit.bay, shelf, fit.size, fit.gpu_milli, needs))
+            if all(need <= line.cap.capacity for line, need in needs):
+                shelf = self.floor.shelf(fit.bay, work.kind)
+                options.append(Option(fit.bay, shelf, fit.size, fit.gpu_milli, needs))
         return tuple(options)
 
 

@@ -140,7 +140,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job or session that waits."""
+    """A job or session that waits; no two of them, of whichever kind, have the same `id`."""
 
     id: int
     kind: Kind

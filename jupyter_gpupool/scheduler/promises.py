@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.model import Placement, Promise, PromiseMove, Seconds, Work
+from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Seconds, Work
 
 POLICY_CHANGE = "policy change"
 
@@ -146,19 +146,22 @@ class Promises:
         if work.window is not None and promise.start < now and board.gate(work, now) != now:
             return f"window {work.window} closed before it could start"
         nodes = set(promise.placement.nodes)
-        near = [
-            lease
-            for lease in board.snapshot.leases
-            if lease.group == work.group or lease.user == work.user or nodes & set(lease.placement.nodes)
-        ]
-        near.sort(key=lambda lease: not uuids & {share.uuid for share in lease.placement.gpus})
-        for lease in near:
+
+        def distance(lease: Lease) -> int:
+            if uuids & {share.uuid for share in lease.placement.gpus}:
+                return 0
+            near = lease.group == work.group or lease.user == work.user or nodes & set(lease.placement.nodes)
+            return 1 if near else 2
+
+        leases = sorted(board.snapshot.leases, key=distance)
+        for lease in leases:
             if lease.end <= now:
                 return f"late end of {lease.kind} {lease.work}"
-            if lease.end > promise.start and lease.start >= promise.made and lease.kind == "session":
+        longer = [lease for lease in leases if lease.end > promise.start]
+        for lease in longer:
+            if lease.kind == "session" and lease.start >= promise.made and distance(lease) < 2:
                 return f"session {lease.work}"
-        for lease in near:
-            on_card = bool(uuids & {share.uuid for share in lease.placement.gpus})
-            if on_card and lease.end > promise.start:
+        for lease in longer:
+            if distance(lease) == 0:
                 return f"extension of {lease.kind} {lease.work}"
         return POLICY_CHANGE

@@ -2,6 +2,8 @@
 
 import importlib.util
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,3 +84,22 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
             errors.append(abs(late) / (started[verdict.work] - bench.NOW))
     assert len(errors) > 20
     assert statistics.median(errors) <= 0.25
+
+
+def test_a_plan_does_not_depend_on_the_order_of_hashes(bench):
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import bench_plan as b\n"
+        "s = b.big_snapshot(jobs=150, groups=12, nodes=2)\n"
+        "p = b.plan(b.after_one_end(s, 3), b.NOW)\n"
+        "print(p.starts, p.promises, [(v.work, v.reason, v.expected_start) for v in p.verdicts.values()])"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(PATH.parent)],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(PATH.parents[2])},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1

@@ -379,3 +379,25 @@ def test_fill_leaves_no_room_to_worse_work_while_promises_are_free(pool):
     running = pool.lease(pool.job(1, 2), cards[:2], 60)
     snapshot = pool.snapshot([pool.job(2, 4, submitted=1), pool.job(3, 1, 500)], [running], gpus=cards)
     assert started(fill(snapshot, 0)) == []
+
+
+def test_a_type_without_quota_leaves_the_other_types(pool):
+    cards = pool.gpus(1, model="H200") + pool.gpus(1, nodes=1, model="A100", first=2)
+    group = pool.group("a", 4, quota={"gpu_milli.h200": 0})
+    running = pool.lease(pool.job(9), cards[1:], 60)
+    snapshot = pool.snapshot([pool.job(1), pool.job(2)], [running], gpus=cards, groups=[group])
+    for settings in (Settings(), Settings(promises=0)):
+        assert expected(plan(replace(snapshot, settings=settings), 0)) == {1: 60, 2: 160}
+
+
+def test_a_late_end_elsewhere_is_named_when_it_holds_the_last_slot(pool):
+    cards = pool.gpus(2, nodes=2)
+    groups = [pool.group("a"), pool.group("b")]
+    running = pool.lease(pool.job(9, group="b", user="bob"), cards[3:], 60)
+    first = pool.snapshot(
+        [pool.job(1)], [running], gpus=cards, groups=groups, settings=Settings(slots=1, host="here")
+    )
+    settled = pool.after(first, plan(first, 0), 0)
+    decided = plan(settled, 65)
+    assert promised(decided) == {1: 66}
+    assert decided.moves[0].cause == "late end of job 9"
