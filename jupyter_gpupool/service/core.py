@@ -7,7 +7,6 @@ Owns: opening them in order, closing them in reverse, and what must be done now 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -36,7 +35,6 @@ from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.views import Views
 
-log = logging.getLogger("gpupool")
 
 HANDOVER_S = 10.0
 """How long a new service waits for one that is ending."""
@@ -61,9 +59,15 @@ class Service:
     views: Views
     identify: Identify
     stopping: asyncio.Event
+    ownership: str = ""
     keep_jobs: bool = True
     retire: bool = False
     document: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def description(self) -> str:
+        """What the pool's cards are, and how firmly they are this pool's."""
+        return f"{self.pool.describe()} {self.ownership}".rstrip()
 
     @property
     def policy(self) -> Policy:
@@ -127,10 +131,11 @@ async def open_service(
     stack.callback(pool.close)
     ledger = await _open_ledger(config, int(clock()))
     stack.callback(ledger.close)
+    ownership = ""
     if not pool.simulated:
         locks = CardLocks.take((card.uuid for card in pool.cards()), home=config.home.path)
         stack.callback(locks.release)
-        log.info("%s", locks.describe())
+        ownership = locks.describe()
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
     )
@@ -181,6 +186,7 @@ async def open_service(
         views=Views(config, controller, "" if engine.survival.whole_tree else engine.survival.sentence),
         identify=identify,
         stopping=asyncio.Event(),
+        ownership=ownership,
     )
 
 

@@ -7,6 +7,7 @@ the engine's launcher, so the service may end at any moment, in any way. Never: 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -39,6 +40,8 @@ log = logging.getLogger("gpupool")
 IDLE_CHECK_S = 5.0
 SWITCH_INTERVAL_S = 0.0005
 """How long a plan may keep a request from the interpreter."""
+YOUNG_OBJECTS = 50_000
+"""How many new objects there may be before the collector looks for cycles; by default 700."""
 MAX_BODY = 16 * 1024 * 1024
 
 REFUSALS = (PoolError, DevicesError, LedgerError, EngineError, PolicyError)
@@ -77,11 +80,17 @@ def _serve_here(
         _log_to(config, in_terminal=in_terminal)
         asyncio.run(run(config, on_ready=on_ready))
     except REFUSALS as error:
-        print(f"jupyter gpupool serve: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or config.home.path} cannot be used: {error.strerror or error}.")
     finally:
         return_own_cgroup(config.home.path)
     return 0
+
+
+def _refuse(sentence: str) -> int:
+    print(f"jupyter gpupool serve: {sentence}", file=sys.stderr, flush=True)
+    return 1
 
 
 async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = None, **parts: Any) -> None:
@@ -95,6 +104,7 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with AsyncExitStack() as stack:
         service = await open_service(stack, config, **parts)
+        calm_collector()
         server = _listen(stack, service)
         _describe(stack, service)
         if threading.current_thread() is threading.main_thread():
@@ -102,7 +112,7 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
         if config.self_started:
             idle = asyncio.create_task(_end_when_idle(service))
             stack.callback(idle.cancel)
-        log.info("Serving %s", service.pool.describe())
+        log.info("Serving %s", service.description)
         if on_ready:
             on_ready()
         await service.stopping.wait()
@@ -114,11 +124,21 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
         log.info("The service ends; %s", "its jobs go on" if service.keep_jobs else "its jobs were ended")
 
 
+def calm_collector() -> None:
+    """Let the garbage collector look rarely: ten thousand waiting jobs are no garbage, and have no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+
+
 def _listen(stack: AsyncExitStack, service: Service) -> HTTPServer:
     """Answer on the socket, which only this user can reach."""
     server = HTTPServer(application(service), max_body_size=MAX_BODY)
-    server.add_socket(bind_unix_socket(str(service.config.home.service_socket), mode=0o600, backlog=1024))
-    stack.callback(service.config.home.service_socket.unlink, missing_ok=True)
+    path = service.config.home.service_socket
+    if path.exists() and not path.is_socket():
+        raise PoolError("conflict", f"{path} is in the way of the service's socket: move it away.")
+    server.add_socket(bind_unix_socket(str(path), mode=0o600, backlog=1024))
+    stack.callback(path.unlink, missing_ok=True)
     return server
 
 

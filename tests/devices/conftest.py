@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
 import pytest
 
-SOURCE = Path(__file__).parent / "stub_nvml" / "nvml.c"
+from tests.devices.stub import compiled_stub
 
 
 @pytest.fixture(scope="session")
 def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     """Compile the stub once; None where there is no C compiler."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        return None
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-std=gnu11", "-shared", "-fPIC", "-o", str(library), str(SOURCE)],
-        check=True,
-        capture_output=True,
-    )
-    return library
+    return compiled_stub(tmp_path_factory.mktemp("nvml"))
 
 
 class StubDriver:

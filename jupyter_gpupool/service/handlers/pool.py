@@ -128,7 +128,7 @@ async def pool(call: Call[None]) -> PoolReply:
             )
     return {
         "simulated": service.pool.simulated,
-        "describe": service.pool.describe(),
+        "describe": service.description,
         "nodes": _nodes(service, on_card, found),
         "partitions": [_partition(service, name, part) for name, part in service.policy.partitions.items()],
         "inactive": service.policy.inactive(),
