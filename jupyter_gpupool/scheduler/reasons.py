@@ -101,8 +101,9 @@ def _group_quota(facts: Facts) -> Explanation:
 
 def _no_slot(facts: Facts) -> Explanation:
     host = f"Host {facts['owner']}" if facts["owner"] else "This host"
+    jobs = "1 job" if facts["used"] == 1 else f"{facts['used']} jobs"
     return Explanation(
-        f"{host} runs {facts['used']} jobs, as many at once as it can ({facts['limit']}).{_frees(facts)}",
+        f"{host} runs {jobs}, as many at once as it can ({facts['limit']}).{_frees(facts)}",
         "It clears when a job on the host ends.",
     )
 
@@ -155,7 +156,7 @@ def _lacking(room: Facts) -> str:
 
 
 def _frees(facts: Facts) -> str:
-    return f" The next of it frees at {time_text(facts['frees'], facts['now'])}." if facts["frees"] else ""
+    return f" More is free by {time_text(facts['frees'], facts['now'])}." if facts["frees"] else ""
 
 
 def _number(resource: str, value: int) -> str:

@@ -86,6 +86,7 @@ class TestPromises:
     def test_an_early_end_makes_it_earlier(self, pool):
         settled = replace(self.base(pool), leases=())
         assert started(plan(settled, 10)) == [2]
+        assert started(fill(settled, 10)) == [2]
         partly = replace(self.base(pool), leases=(pool.lease(pool.job(1, 2), self.cards, 40),))
         decided = plan(partly, 10)
         assert promised(decided) == {2: 40}
@@ -382,12 +383,66 @@ def test_fill_leaves_no_room_to_worse_work_while_promises_are_free(pool):
 
 
 def test_a_type_without_quota_leaves_the_other_types(pool):
-    cards = pool.gpus(1, model="H200") + pool.gpus(1, nodes=1, model="A100", first=2)
-    group = pool.group("a", 4, quota={"gpu_milli.h200": 0})
-    running = pool.lease(pool.job(9), cards[1:], 60)
+    cards = pool.gpus(2, model="H200") + pool.gpus(1, model="A100", first=2)
+    group = pool.group("a", 4, quota={"gpu_milli.a100": 0, "gpu_milli.h200": 1000})
+    running = pool.lease(pool.job(9), cards[:1], 60)
     snapshot = pool.snapshot([pool.job(1), pool.job(2)], [running], gpus=cards, groups=[group])
     for settings in (Settings(), Settings(promises=0)):
         assert expected(plan(replace(snapshot, settings=settings), 0)) == {1: 60, 2: 160}
+
+
+def test_estimates_look_everywhere_once_they_are_at_the_head(pool):
+    gib = 1024
+    cards = pool.gpus(1, nodes=2)
+    running = [
+        pool.lease(pool.job(7, gpu_mib=20 * gib), cards[:1], 30),
+        pool.lease(pool.job(8, gpu_mib=12 * gib), cards[:1], 900),
+        pool.lease(pool.job(9), cards[1:], 50),
+    ]
+    waiting = [pool.job(1, gpu_mib=31 * gib), pool.job(2, gpu_mib=17 * gib)]
+    decided = plan(pool.snapshot(waiting, running, gpus=cards, settings=Settings(promises=0)), 0)
+    assert expected(decided) == {1: 50, 2: 50}
+
+
+class TestRoomThatAPromiseLeaves:
+    """A job passed over in favour of a promise starts when the promise turns out not to need the room."""
+
+    def base(self, pool, group):
+        """Job 1 is promised both cards of node 1 from 50 on; job 2 comes first but fits only there."""
+        self.cards = pool.gpus(2, model="A") + pool.gpus(2, model="B", first=2)
+        running = [
+            pool.lease(pool.job(8), self.cards[:1], 50),
+            pool.lease(pool.job(9, 2), self.cards[2:], 500),
+        ]
+        nodes = [Node("node1", 64_000, 1024), Node("node2", 4_000, 1024)]
+        settings = Settings(promises=1)
+        groups = [pool.group("a"), pool.group("b")]
+        low = pool.job(1, 2, priority="low")
+        first = pool.snapshot([low], running, gpus=self.cards, nodes=nodes, groups=groups, settings=settings)
+        settled = pool.after(first, plan(first, 0), 0)
+        long = pool.job(2, 1, 1000, cpus_milli=8000, group=group)
+        return replace(settled, waiting=(low, long))
+
+    def test_nothing_is_left_while_it_is_needed(self, pool):
+        snapshot = self.base(pool, "a")
+        assert started(plan(snapshot, 10)) == started(fill(snapshot, 10)) == []
+
+    @pytest.mark.parametrize("group", ["a", "b"])
+    def test_it_starts_elsewhere(self, pool, group):
+        snapshot = self.base(pool, group)
+        snapshot = replace(snapshot, leases=snapshot.leases[:1])
+        assert started(plan(snapshot, 10)) == [1, 2]
+
+    def test_the_fast_pass_sees_groups_that_it_had_left_out(self, pool):
+        snapshot = self.base(pool, "b")
+        assert started(fill(replace(snapshot, leases=snapshot.leases[:1]), 10)) == [1, 2]
+
+    def test_it_is_promised_sooner_elsewhere(self, pool):
+        snapshot = self.base(pool, "a")
+        shorter = replace(snapshot.leases[1], end=20)
+        decided = plan(replace(snapshot, leases=(snapshot.leases[0], shorter)), 10)
+        assert started(decided) == [2]
+        assert promised(decided) == {1: 20}
 
 
 def test_a_late_end_elsewhere_is_named_when_it_holds_the_last_slot(pool):

@@ -87,9 +87,7 @@ def test_group_quota(pool):
     group = pool.group("a", 6, quota={"memory_mib": 64 * 1024})
     snapshot = pool.snapshot([pool.job(1, 2)], busy(pool, cards[:6]), gpus=cards, groups=[group])
     told = why(snapshot, 1)
-    assert told.message == (
-        "Group a uses 6 of 6 cards, and this needs 2 cards. The next of it frees at 09:00 UTC."
-    )
+    assert told.message == ("Group a uses 6 of 6 cards, and this needs 2 cards. More is free by 09:00 UTC.")
     assert told.clears == "It clears when work of group a ends, or when its quota is raised."
     held = busy(pool, cards[:1], memory_mib=48 * 1024)
     told = why(pool.snapshot([pool.job(1, memory_mib=32 * 1024)], held, gpus=cards, groups=[group]), 1)
@@ -111,7 +109,7 @@ def test_user_limits(pool, limits, work, message):
     holder = busy(pool, cards[:1], **work)
     snapshot = pool.snapshot([pool.job(1, **work)], holder, gpus=cards, groups=[pool.group("a", user=limits)])
     told = why(snapshot, 1)
-    assert told.message == message + " The next of it frees at 09:00 UTC."
+    assert told.message == message + " More is free by 09:00 UTC."
     assert told.clears == "It clears when one of your own ends, or is ended by you."
 
 
@@ -127,9 +125,7 @@ def test_slots_name_the_host(pool):
     cards = pool.gpus(4)
     settings = Settings(slots=1, host="lab7")
     told = why(pool.snapshot([pool.job(1)], busy(pool, cards[:1]), gpus=cards, settings=settings), 1)
-    assert told.message == (
-        "Host lab7 runs 1 jobs, as many at once as it can (1). The next of it frees at 09:00 UTC."
-    )
+    assert told.message == ("Host lab7 runs 1 job, as many at once as it can (1). More is free by 09:00 UTC.")
 
 
 def test_windows_and_back_off(pool):
