@@ -145,7 +145,8 @@ class Shelf:
         self._by_count[0].update(range(len(bay.sites)))
         self.most_idle = 0
         self.most_free: Mib = 0
-        self._chances: dict[tuple[bool, int], list[tuple[Seconds, int, list[tuple[Seconds, int]]]]] = {}
+        self._chances: dict[bool, list[list[tuple[Seconds, int]]]] = {}
+        self._order: dict[tuple[bool, int], list[tuple[Seconds, int]]] = {}
         for card in bay.cards:
             self.refresh(card, time)
 
@@ -276,10 +277,11 @@ class Shelf:
         if size.cards > self.bay.largest:
             return self._earliest_nodes(size, length, allowed, before)
         best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
-        for bound, number, chances in self._by_chance(size):
+        chances = self._chances_of(size.whole)
+        for bound, number in self._by_chance(size):
             if bound >= before:
                 break
-            cards = [self.bay.cards[order] for chance, order in chances if chance < before]
+            cards = [self.bay.cards[order] for chance, order in chances[number] if chance < before]
             views = [self.view(card).openings(size.mib, length, allowed[0][0]) for card in cards]
             if sum(1 for view in views if view and view[0][0] < before) < size.cards:
                 continue
@@ -322,17 +324,27 @@ class Shelf:
                 return start, taken
         return None
 
-    def _by_chance(self, size: Size) -> list[tuple[Seconds, int, list[tuple[Seconds, int]]]]:
+    def _by_chance(self, size: Size) -> list[tuple[Seconds, int]]:
         """Sort the nodes by when, at the soonest, their leases could leave enough cards free."""
         key = size.whole, size.cards
-        found = self._chances.get(key)
+        found = self._order.get(key)
         if found is None:
-            found = self._chances[key] = []
-            for number, site in enumerate(self.bay.sites):
-                if len(site.cards) >= size.cards:
-                    chances = sorted((card.first_chance(size.whole), card.order) for card in site.cards)
-                    found.append((chances[size.cards - 1][0], number, chances))
-            found.sort(key=lambda row: row[:2])
+            chances = self._chances_of(size.whole)
+            found = self._order[key] = sorted(
+                (sooner[size.cards - 1][0], number)
+                for number, sooner in enumerate(chances)
+                if len(sooner) >= size.cards
+            )
+        return found
+
+    def _chances_of(self, whole: bool) -> list[list[tuple[Seconds, int]]]:
+        """List, for each node, its cards by when their leases could leave something (or all) free."""
+        found = self._chances.get(whole)
+        if found is None:
+            found = self._chances[whole] = [
+                sorted((card.first_chance(whole), card.order) for card in site.cards)
+                for site in self.bay.sites
+            ]
         return found
 
     def _note_most(self) -> None:

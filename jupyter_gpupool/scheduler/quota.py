@@ -24,13 +24,14 @@ def effective(groups: Mapping[str, Group]) -> dict[str, Group]:
 
     A group that names no GPUs is owed none; CPUs and memory that it does not name are not counted.
     """
-    return {name: _closed(group) for name, group in groups.items()}
+    nothing = dict.fromkeys({GPU, *(name for group in groups.values() for name in group.quota.quota)}, 0)
+    return {name: _closed(group, nothing) for name, group in groups.items()}
 
 
-def _closed(group: Group) -> Group:
-    named = {GPU: 0, **group.quota.quota}
-    closed = Quota(named, limit=named, lend=dict.fromkeys(named, 0))
-    return Group(group.name, group.parent, closed, group.weight, group.user)
+def _closed(group: Group, nothing: Mapping[str, int]) -> Group:
+    owed = group.quota.quota
+    named = owed if GPU in owed else {GPU: 0, **owed}
+    return Group(group.name, group.parent, Quota(named, named, nothing), group.weight, group.user)
 
 
 def is_type(model: str, type_: str) -> bool:
