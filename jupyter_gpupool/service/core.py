@@ -35,7 +35,6 @@ from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.views import Views
 
-
 HANDOVER_S = 10.0
 """How long a new service waits for one that is ending."""
 
