@@ -97,8 +97,6 @@ def _environment(
     found = modes.merged(job.environment, granted)
     for name, value in _defaults(job, config).items():
         found.setdefault(name, value)
-    if job.kind == "notebook":
-        found["GPUPOOL_ENTRY"] = json.dumps(dict(job.entry))
     attempt = folder / str(job.attempt)
     return found | {
         "GPUPOOL_JOB_ID": str(job.id),

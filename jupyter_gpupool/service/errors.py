@@ -1,7 +1,7 @@
 """The one shape in which every face learns what went wrong.
 
-Owns: `ApiError` and the translation of the other layers' exceptions into it. Never: a traceback
-or status 500 for something the user can put right.
+Owns: `ApiError`, its JSON form, and the refusals that many handlers share. Never: a traceback, or status
+500 for something the user can put right.
 """
 
 from __future__ import annotations

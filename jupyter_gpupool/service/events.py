@@ -40,13 +40,20 @@ class Bus:
     ----------
     first
         The first id. Ids grow for ever, across restarts too, when it is the time in milliseconds.
+
+    Attributes
+    ----------
+    closed
+        Whether the service is stopping.
+    listeners
+        How many read the ring now.
     """
 
     def __init__(self, first: int):
         self._next = first
         self._ring: deque[Event] = deque(maxlen=RING)
         self._news = asyncio.Event()
-        self._closed = False
+        self.closed = False
         self.listeners = 0
 
     @property
@@ -74,7 +81,7 @@ class Bus:
 
     async def news(self, last: int, timeout: float) -> None:
         """Wait until there is an event after `last`, the bus closes, or `timeout` seconds have passed."""
-        if self._closed or self.last > last:
+        if self.closed or self.last > last:
             return
         self._news.clear()
         try:
@@ -82,12 +89,7 @@ class Bus:
         except TimeoutError:
             pass
 
-    @property
-    def closed(self) -> bool:
-        """Whether the service is stopping."""
-        return self._closed
-
     def close(self) -> None:
         """Let every listener go."""
-        self._closed = True
+        self.closed = True
         self._news.set()

@@ -60,8 +60,8 @@ class Housekeeping:
         """Publish what running jobs have reported since the last look, if anybody listens."""
         if not self._bus.listeners:
             return
-        leases = [self._ledger.leases[lease.id] for lease in self._ledger.held() if lease.kind == "job"]
-        running = [self._ledger.jobs[lease.work] for lease in leases if lease.work in self._ledger.jobs]
+        held = [lease.work for lease in self._ledger.held() if lease.kind == "job"]
+        running = [self._ledger.jobs[work] for work in held if work in self._ledger.jobs]
         self._told = {job.id: self._told[job.id] for job in running if job.id in self._told}
         for job in running:
             found = progress_of(self._config.jobs, job)

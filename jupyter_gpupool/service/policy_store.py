@@ -39,8 +39,6 @@ class PolicyStore:
         What is in force.
     text
         Its YAML.
-    version
-        Grows whenever another policy comes into force.
     error
         What is wrong with the file now; None when it is good or absent.
     usable
@@ -54,7 +52,6 @@ class PolicyStore:
         self._cards = pool.cards()
         self._seen: tuple[int, int, int] | None = None
         self._looked = False
-        self.version = 0
         self.error: str | None = None
         self.usable = True
         self.text = builtin_policy(self._cards, pool.nodes())
@@ -72,9 +69,9 @@ class PolicyStore:
         starting, self._looked, self._seen = not self._looked, True, found
         if found is None:
             self.error = None
-            return self._enforce(builtin_policy(self._cards, self._pool.nodes()), now)
+            return self._enforce(builtin_policy(self._cards, self._pool.nodes()), now, starting=starting)
         try:
-            return self._enforce(self.file.read_text(encoding="utf-8"), now)
+            return self._enforce(self.file.read_text(encoding="utf-8"), now, starting=starting)
         except (PolicyError, OSError, UnicodeDecodeError) as error:
             self.error = str(error) if isinstance(error, PolicyError) else f"{self.file}: {error}"
             return starting and self._fall_back()
@@ -126,12 +123,11 @@ class PolicyStore:
             return None
         return (self._history / name).read_text(encoding="utf-8")
 
-    def _enforce(self, text: str, now: int) -> bool:
+    def _enforce(self, text: str, now: int, *, starting: bool) -> bool:
         policy = self.check(text)
-        changed = self.version == 0 or text != self.text
+        changed = starting or not self.usable or text != self.text
         self.policy, self.text, self.error, self.usable = policy, text, None, True
         if changed:
-            self.version += 1
             self._record(text, now)
         return changed
 
@@ -142,10 +138,8 @@ class PolicyStore:
                 self.policy, self.text = self.check(text), text
             except PolicyError:
                 continue
-            self.version += 1
             return True
         self.usable = False
-        self.version += 1
         return True
 
     def _record(self, text: str, now: int) -> None:

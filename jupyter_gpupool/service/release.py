@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.strangers import Holder, lease_of
@@ -21,7 +19,6 @@ from jupyter_gpupool.ledger.store import Ledger
 log = logging.getLogger("gpupool")
 
 CHECK_S = 0.25
-PROC = Path("/proc")
 
 
 class Releases:
@@ -116,15 +113,3 @@ def _is_of(pid: int, holder: Holder | None) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return found is not None
-
-
-def is_running(job_dir: Path) -> bool:
-    """Whether some process of this user says that it belongs to the attempt in `job_dir`."""
-    mark = b"GPUPOOL_JOB_DIR=" + os.fsencode(job_dir) + b"\0"
-    for environment in PROC.glob("[0-9]*/environ"):
-        try:
-            if mark in environment.read_bytes():
-                return True
-        except OSError:
-            continue
-    return False

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
+from jupyter_gpupool.engines.local.proctree import marked
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
 from jupyter_gpupool.ledger.store import Ledger
@@ -25,7 +26,7 @@ from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.outcomes import Outcome, diagnose, outcome_of
-from jupyter_gpupool.service.release import Releases, is_running
+from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.snapshots import SnapshotStore
 
 log = logging.getLogger("gpupool")
@@ -273,7 +274,7 @@ class Runs:
             self._ledger.requeue_job(job.id, job.attempt, REBOOT, self._controller.now)
         elif job.state is JobState.STARTING:
             self.launch(lease)
-        elif is_running(self._config.jobs / str(job.id) / str(job.attempt)):
+        elif marked(self._folder(job)):
             log.warning("Job %s runs, but the engine does not know it; it keeps its lease", job.id)
             self._spawn(self._wait_until_gone(job))
         else:
@@ -281,12 +282,14 @@ class Runs:
 
     async def _wait_until_gone(self, job: Job) -> None:
         """Queue a job again that the engine does not know, once no process of it is left."""
-        folder = self._config.jobs / str(job.id) / str(job.attempt)
-        while await asyncio.get_running_loop().run_in_executor(None, is_running, folder):
+        while await asyncio.get_running_loop().run_in_executor(None, marked, self._folder(job)):
             await asyncio.sleep(LOOK_S)
         if self._attempt(key_of(job)):
             self._ledger.requeue_job(job.id, job.attempt, LOST, self._controller.now)
             self._after(job.id)
+
+    def _folder(self, job: Job) -> str:
+        return str(self._config.jobs / str(job.id) / str(job.attempt))
 
     async def close(self) -> None:
         """Wait for what is under way with the engine; jobs go on."""

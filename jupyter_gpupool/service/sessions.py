@@ -11,9 +11,9 @@ import asyncio
 import logging
 import os
 import signal
-from pathlib import Path
 
 from jupyter_gpupool.devices.strangers import Holder, holder_of
+from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, SessionState
 from jupyter_gpupool.ledger.store import Ledger
@@ -79,8 +79,8 @@ class Sessions:
         for session in list(self._ledger.sessions.values()):
             if session.state not in (SessionState.WAITING, SessionState.HELD):
                 continue
-            alive = session.boot_id == self._ledger.boot_id and start_time(session.pid) == session.starttime
-            if not alive or not self._watch(session):
+            same_boot = session.boot_id == self._ledger.boot_id
+            if not (same_boot and _holds(session)) or not self._watch(session):
                 self.end(session, "Its process ended while the service was down.")
             elif session.lease is not None:
                 self._bound(self._ledger.leases[session.lease])
@@ -137,14 +137,6 @@ class Sessions:
             os.close(descriptor)
 
 
-def start_time(pid: int | None) -> int | None:
-    """Return when a process began, in clock ticks since boot; None when it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
 def owner_of(pid: int) -> int | None:
     """Return the uid a process runs as; None when it is gone."""
     try:
@@ -153,8 +145,13 @@ def owner_of(pid: int) -> int | None:
         return None
 
 
+def _holds(session: SessionRecord) -> bool:
+    """Whether the session's own process lives, and no other has got its pid."""
+    return session.pid is not None and starttime(session.pid) == session.starttime
+
+
 def _holder(session: SessionRecord, lease: LeaseRecord | None) -> Holder | None:
-    if lease is None or session.pid is None or start_time(session.pid) != session.starttime:
+    if lease is None or session.pid is None or not _holds(session):
         return None
     try:
         return holder_of(lease.id, session.pid)

@@ -113,7 +113,7 @@ def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | Non
         partition = _known(body.partition, rules.frame.partitions, "partition")
         if partition and "session" not in rules.frame.partitions[partition].kinds:
             raise invalid(f"The partition {partition} takes jobs only.", "Leave out --partition.")
-        request = _session_request(body.resources, rules, partition)
+        request = _session_request(body, rules, partition)
         group = _group(body.group, rules, request)
         limit = _limit(body.time, rules.limits(group).session_time, rules.policy.jobs.default_time)
     except units.UnitError as error:

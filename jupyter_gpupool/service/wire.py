@@ -128,31 +128,15 @@ class JobRequest(_Body):
     provenance: Provenance = Provenance()
 
 
-class LeaseRequest(_Body):
+class LeaseRequest(Resources):
     """A slice, or GPUs, for interactive work; `wait` = queue for it when there is no room now."""
 
-    gpus: Typed = None
-    gpu_memory: Typed = None
-    gpu_type: list[str] = Field(default_factory=list)
-    cpus: Typed = None
-    mem: Typed = None
     time: Typed = None
     partition: str | None = None
     group: str | None = None
     name: str | None = Field(default=None, max_length=200)
     pid: int | None = Field(default=None, gt=1)
     wait: bool = True
-
-    @property
-    def resources(self) -> Resources:
-        """The part that says how much."""
-        return Resources(
-            gpus=self.gpus,
-            gpu_memory=self.gpu_memory,
-            gpu_type=self.gpu_type,
-            cpus=self.cpus,
-            mem=self.mem,
-        )
 
 
 class PolicyRequest(_Body):

@@ -153,3 +153,13 @@ def test_work_left_from_before_waits_for_a_good_policy(spawn: Any) -> None:
     assert service.call.job(waits["id"])["waiting"]["reason"] == "Unavailable"
     time.sleep(0.2)
     assert service.call.job(waits["id"])["state"] == "queued"
+
+
+def test_removing_a_file_that_was_never_good_counts_as_a_change(file: Path) -> None:
+    file.write_text(BAD)
+    store = opened(file)
+    store.refresh(NOW)
+    assert not store.usable
+    file.unlink()
+    assert store.refresh(NOW + 1)
+    assert store.usable

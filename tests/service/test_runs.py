@@ -378,7 +378,7 @@ def test_boot_frees_nothing_that_may_still_run(
 
     there = [True]
     monkeypatch.setattr(runs, "LOOK_S", 0.01)
-    monkeypatch.setattr(runs, "is_running", lambda folder: there[0])
+    monkeypatch.setattr(runs, "marked", lambda folder: there[0])
     serve(before)
     engine.known.clear()
     serve(unknown_but_there)

@@ -1,4 +1,8 @@
-"""The policy, the report, and the service itself."""
+"""The policy, the report, and the service itself.
+
+Owns: checking, applying and comparing policies as replies; who used how much; health. Never: what a policy
+means.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from jupyter_gpupool.service.replies import (
     PolicyCheckReply,
     PolicyReply,
     ReportReply,
+    UseReply,
 )
 from jupyter_gpupool.service.wire import PolicyRequest, ShutdownRequest
 
@@ -84,7 +89,7 @@ async def report(call: Call[None]) -> ReportReply:
     until = service.now + 1
     since = (until // DAY_S - call.query["days"] + 1) * DAY_S
     found = service.ledger.history(since, until)
-    use = [
+    use: list[UseReply] = [
         {"group": group, "user": user, "gpu_hours": round(milli / GPU_HOUR, 3)}
         for (group, user), milli in sorted(found.gpu_milli_seconds.items())
     ]
@@ -100,7 +105,7 @@ async def report(call: Call[None]) -> ReportReply:
         "since": iso(since),
         "until": iso(until),
         "days": days,
-        "use": use,  # type: ignore[typeddict-item]
+        "use": use,
         "gpu_hours": round(sum(found.gpu_milli_seconds.values()) / GPU_HOUR, 3),
         "capacity_gpu_hours": round(len(service.pool.cards()) * (until - since) / 3600, 3),
     }

@@ -1,4 +1,8 @@
-"""What jobs write, and the code they run."""
+"""What jobs write, and the code they run.
+
+Owns: logs, artifacts and snapshots as replies, each for its owner only. Never: how a file is opened safely
+(see `logs`), or what is in a snapshot.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from jupyter_gpupool.service.call import Bytes, Call
 from jupyter_gpupool.service.errors import invalid, not_found
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import ArtifactsReply, DoneReply
+
+MOST_BYTES = 1024**3
+"""The largest artifact that is sent; it is read into memory whole."""
 
 
 async def log(call: Call[None]) -> Bytes:
@@ -21,12 +28,10 @@ async def log(call: Call[None]) -> Bytes:
 
     def ended() -> bool:
         present = call.service.ledger.jobs.get(job.id)
-        return (
-            present is None
-            or present.state.ended
-            or present.attempt > attempt > 0
-            or _between(present, attempt)
-        )
+        if present is None or present.state.ended:
+            return True
+        requeued = present.state.waiting and present.attempt == attempt
+        return attempt > 0 and (present.attempt > attempt or requeued)
 
     data, offset, over = await logs.follow(
         lambda: logs.read_at(root, parts, call.query["offset"]) if attempt else (b"", 0),
@@ -39,11 +44,6 @@ async def log(call: Call[None]) -> Bytes:
         "X-Gpupool-Attempt": str(attempt),
     }
     return Bytes(data, "text/plain; charset=utf-8", headers)
-
-
-def _between(job: object, attempt: int) -> bool:
-    """Whether the job waits to run again after this attempt."""
-    return job.state.waiting and job.attempt == attempt > 0  # type: ignore[attr-defined, no-any-return]
 
 
 async def list_artifacts(call: Call[None]) -> ArtifactsReply:
@@ -72,9 +72,6 @@ async def artifact(call: Call[None]) -> Bytes:
                 return Bytes(source.read())
     except logs.NoSuchFileError:
         raise not_found(f"file {name!r} among what job {job.id} left") from None
-
-
-MOST_BYTES = 1024**3
 
 
 async def has_snapshot(call: Call[None]) -> None:

@@ -1,4 +1,8 @@
-"""Jobs and the queue."""
+"""Jobs and the queue.
+
+Owns: what each request on a job asks of ledger, controller and runs, and when it is refused. Never: the
+order of the queue.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jupyter_gpupool.devices.modes import mode_of
 from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
 from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
@@ -96,7 +101,7 @@ async def _forecast(service: Service, new: NewJob, rules: Rules) -> DryRunReply:
 
 def _dry_run(service: Service, snapshot: Snapshot, now: int, work: Work, rules: Rules) -> DryRunReply:
     found = dry_run(snapshot, now, work)
-    mode = "simulated" if service.pool.simulated else "whole" if work.request.gpus else "timeslice"
+    mode = mode_of(whole=work.request.gpus > 0, simulated=service.pool.simulated)
     message = explain(found.verdict, snapshot).message if found.verdict else "It would start now."
     return {
         "would_start": iso(found.start),

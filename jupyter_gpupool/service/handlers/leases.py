@@ -1,19 +1,22 @@
-"""Leases for interactive work."""
+"""Leases for interactive work.
+
+Owns: asking for a lease, waiting for it, giving it back. Never: whether there is room.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
+from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.ledger.records import SessionRecord, SessionState
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid
-from jupyter_gpupool.service.handlers.jobs import admit, rules_of
+from jupyter_gpupool.service.handlers.jobs import PLAN_PATIENCE_S, admit, rules_of
 from jupyter_gpupool.service.replies import LeaseReply, LeasesReply
-from jupyter_gpupool.service.sessions import owner_of, start_time
+from jupyter_gpupool.service.sessions import owner_of
 from jupyter_gpupool.service.submission import new_session
 from jupyter_gpupool.service.wire import LeaseRequest
 
-PLAN_PATIENCE_S = 0.1
 LOOK_S = 0.05
 
 
@@ -21,7 +24,7 @@ async def acquire(call: Call[LeaseRequest]) -> tuple[int, LeaseReply]:
     """Give a lease now, or queue for it."""
     service, who = call.service, call.who
     pid = call.body.pid or who.pid
-    started = start_time(pid)
+    started = starttime(pid)
     if started is None or owner_of(pid) != who.uid:
         raise invalid(f"The process {pid} that should hold the lease is not one of yours.")
     rules = rules_of(service, who)

@@ -1,4 +1,7 @@
-"""Who asks, what there is, and how much of it is whose."""
+"""Who asks, what there is, and how much of it is whose.
+
+Owns: users, quotas and cards as replies, each as far as its asker may see. Never: a decision.
+"""
 
 from __future__ import annotations
 
