@@ -33,7 +33,7 @@ class Dispatch:
 
     def eligible(self, work: Work) -> bool:
         """Say whether work takes part at all: not held, not invalid, not impossible."""
-        return not work.held and not work.invalid and self.feasible.problem(work) is None
+        return not work.held and not work.invalid and self.feasible.possible(work)
 
     def run(self) -> None:
         """Go through all that waits."""

@@ -49,22 +49,28 @@ class Feasibility:
         self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
         self._entries: dict[ClaimKey, Refusal | Entry] = {}
 
+    def possible(self, work: Work) -> bool:
+        """Say whether `work` could ever run."""
+        entry, place = self._entry(work), self._place(work)
+        if isinstance(entry, Refusal) or isinstance(place, Refusal):
+            return False
+        longest, most_gpus, owed = entry
+        return work.limit <= longest and any(
+            fit.amounts[quota.GPU] <= most_gpus
+            and all(fit.amounts[name] <= most for name, most in owed.items())
+            for fit in place
+        )
+
     def problem(self, work: Work) -> Refusal | None:
         """Say why `work` could never run, or None when it could."""
-        entry = self._entry(work)
+        if self.possible(work):
+            return None
+        entry, place = self._entry(work), self._place(work)
         if isinstance(entry, Refusal):
             return entry
-        longest, most_gpus, owed = entry
-        if work.limit > longest:
-            return _too_long(work, longest)
-        place = self._place(work)
-        if isinstance(place, Refusal):
-            return place
-        for fit in place:
-            amounts = fit.amounts
-            if amounts[quota.GPU] <= most_gpus and all(amounts[name] <= most for name, most in owed.items()):
-                return None
-        return self._over_cap(work, place[0])
+        if work.limit > entry[0]:
+            return _too_long(work, entry[0])
+        return place if isinstance(place, Refusal) else self._over_cap(work, place[0])
 
     def _entry(self, work: Work) -> Refusal | Entry:
         """Return why the owner could not submit anything at this priority, or what bounds each request."""
@@ -138,9 +144,9 @@ class Feasibility:
         hint = f"The pool has: {', '.join(models)}." if models else "Ask for --gpus 0."
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
-    def _over_cap(self, work: Work, fit: Fit) -> Refusal | None:
+    def _over_cap(self, work: Work, fit: Fit) -> Refusal:
         exceeded = (cap for cap in self._limits.caps(work) if fit.amounts[cap.resource] > cap.capacity)
-        return next((_over(work, cap, fit.amounts[cap.resource]) for cap in exceeded), None)
+        return next(_over(work, cap, fit.amounts[cap.resource]) for cap in exceeded)
 
 
 def _too_long(work: Work, longest: Seconds) -> Refusal:
