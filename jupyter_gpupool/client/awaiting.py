@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.phrases import standing
+from jupyter_gpupool.client.text import plain
 
 Json = Mapping[str, Any]
 
@@ -29,6 +30,6 @@ def await_ends(client: Client, jobs: Sequence[int], say: Callable[[str], None]) 
         news = job["state"], (job["waiting"] or {}).get("reason")
         if told.get(job["id"]) != news:
             told[job["id"]] = news
-            say(f"Job {job['id']}: {standing(job)}")
+            say(plain(f"Job {job['id']}: {standing(job)}"))
 
     return client.wait(jobs, on_event=tell)

@@ -86,6 +86,8 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)

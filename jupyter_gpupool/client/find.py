@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Callable
 
 from jupyter_gpupool._version import __version__
@@ -68,7 +69,7 @@ def ensure_service(home: Home, environ: Mapping[str, str], tell: Tell) -> None:
     home.make()
     found = greet(home)
     if found is None or found["version"] != __version__:
-        with start.locked(home, tell):
+        with _room_needed(home), start.locked(home, tell):
             found = greet(home)  # another one may have started it while this one waited
             if found is not None and found["version"] != __version__:
                 tell(
@@ -79,6 +80,19 @@ def ensure_service(home: Home, environ: Mapping[str, str], tell: Tell) -> None:
             if found is None:
                 found = start.service(home, environ, lambda: greet(home), tell)
     check_pool(found.get("pool"), environ.get("GPUPOOL_SIMULATE"))
+
+
+@contextmanager
+def _room_needed(home: Home) -> Iterator[None]:
+    """Turn the errors of a full, read-only or broken disk into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            "unwritable_folder",
+            f"The pool's service does not run, and cannot start in {home.path}: {error.strerror or error}.",
+            hint="Make that right, or set GPUPOOL_HOME to another folder.",
+        ) from error
 
 
 def greet(home: Home) -> dict[str, Any] | None:

@@ -62,15 +62,18 @@ def starts_text(waiting: Json, clock: Clock | None = None, *, distance: bool = T
     return f"{about}{when(iso, clock)}" + (f" ({remark})" if remark else "")
 
 
-def standing(job: Json, clock: Clock | None = None) -> str:
-    """Say in one line how a job stands: what it waits for, how far it is, or how it ended."""
+def standing(job: Json, clock: Clock | None = None, *, state_shown: bool = False) -> str:
+    """Say in one line how a job stands: what it waits for, how far it is, or how it ended.
+
+    `state_shown`: the state's name stands beside it already.
+    """
     state = job["state"]
     if state in ("queued", "held"):
         return _standing_in_queue(job, clock)
     if state in ENDED:
         return _ending(job)
     where = placement_text(job.get("placement"))
-    parts = [state if state != "running" else "", f"on {where}" if where else ""]
+    parts = ["" if state_shown or state == "running" else state, f"on {where}" if where else ""]
     parts.append(progress_text(job.get("progress")))
     if job.get("expires_at") and state == "running":
         parts.append(f"ends by {when(job['expires_at'], clock)}")
@@ -109,10 +112,15 @@ def _standing_in_queue(job: Json, clock: Clock | None) -> str:
 
 def _ending(job: Json) -> str:
     outcome = (job.get("outcome") or state_text(job["state"])).rstrip(".")
-    diagnosis = job.get("diagnosis") or {}
-    if diagnosis.get("kind") in (None, "exit_code"):  # the outcome says it already
-        return outcome
-    return f"{outcome}: {diagnosis['summary'].rstrip('.')}"
+    cause = cause_text(job.get("diagnosis")).rstrip(".")
+    return outcome if cause in ("", outcome) else f"{outcome}: {cause}"
+
+
+def cause_text(diagnosis: Json | None) -> str:
+    """Say why a job failed, where that is more than the exit code or the signal, which its outcome says."""
+    if diagnosis is None or diagnosis["kind"] in ("exit_code", "signal"):
+        return ""
+    return str(diagnosis["summary"])
 
 
 def sharing_text(placement: Json) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from jupyter_gpupool.client.phrases import (
     ENDED,
     SIMULATED,
+    cause_text,
     cores_text,
     fate_text,
     lease_waits,
@@ -87,7 +88,7 @@ def job(reply: Json, clock: Clock | None = None) -> list[str]:
     title = f"Job {reply['id']}" + (f" {reply['name']}" if reply.get("name") else "")
     rows = [
         ("state", f"{state_text(reply['state'])}{_attempt(reply)}"),
-        ("standing", standing(reply, clock)),
+        ("standing", standing(reply, clock, state_shown=True)),
         ("user", f"{reply.get('user') or ''} ({reply['group']})".strip()),
         ("priority", reply["priority"]),
         ("asks for", ", ".join(size)),
@@ -126,7 +127,7 @@ def why(reply: Json, clock: Clock | None = None) -> list[str]:
         lines.append(sentence(standing(reply, clock)))
     said = [reply.get("reason"), reply.get("outcome")]
     if diagnosis:
-        said += [diagnosis.get("summary"), diagnosis.get("hint")]
+        said += [cause_text(diagnosis), diagnosis.get("hint")]
     lines += [line for line in dict.fromkeys(sentence(text) for text in said if text) if line not in lines]
     lines += [f"  | {line}" for line in (diagnosis or {}).get("lines") or ()]
     if reply["state"] in ENDED and reply.get("log"):
@@ -168,7 +169,7 @@ def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
             each["group"],
             request_text(each["request"]),
             when(each.get("submitted_at"), clock),
-            standing(each, clock),
+            standing(each, clock, state_shown=True),
         )
         for each in found
     ]

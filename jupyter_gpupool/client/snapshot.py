@@ -18,6 +18,7 @@ from jupyter_gpupool.client import gitignore
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.modules import Import, imports, local_modules
 from jupyter_gpupool.client.tarball import RESERVED, Content, Snapshot, pack
+from jupyter_gpupool.client.text import plural
 
 MAX_FILES = 10_000
 MAX_BYTES = 100 * 2**20
@@ -190,7 +191,7 @@ def size_text(count: int) -> str:
     for unit in ("GiB", "MiB", "KiB"):
         if count >= _UNITS[unit]:
             return f"{count / _UNITS[unit]:.1f} {unit}"
-    return f"{count} bytes"
+    return plural(count, "byte")
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, int]]:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Callable
 
 from jupyter_gpupool.client.enable import recorded_python
@@ -72,27 +71,27 @@ def service(home: Home, environ: Mapping[str, str], greet: Greet, tell: Tell) ->
     ServiceDown
         When no interpreter can run it, or it ends or stays silent; its last words are in the sentence.
     """
-    log = home.run / "start.log"
     began = time.monotonic()
-    with open(log, "wb") as output:
-        child = subprocess.Popen(
-            [service_python(home), "-m", "jupyter_gpupool.app", "serve", "--background"],
-            env=service_environment(home, environ),
-            cwd=home.path,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            umask=0o077,
-        )
+    child = subprocess.Popen(
+        [service_python(home), "-m", "jupyter_gpupool.app", "serve", "--background"],
+        env=service_environment(home, environ),
+        cwd=home.path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,  # not a file: the disk may be full
+        start_new_session=True,
+        umask=0o077,
+    )
+    assert child.stderr is not None
     told = False
     while time.monotonic() < began + START_TIMEOUT:
         found = greet()
         if found is not None:
+            child.stderr.close()
             child.poll()
             return found
         if child.poll():
-            raise ServiceDown(f"The pool's service did not start: {_last_line(log, child.returncode)}")
+            raise ServiceDown(f"The pool's service did not start: {_last_words(child)}")
         if not told and time.monotonic() > began + TELL_AFTER:
             tell("Starting the pool's service ...")
             told = True
@@ -149,7 +148,7 @@ def service_environment(home: Home, environ: Mapping[str, str]) -> dict[str, str
     return {**kept, **given, "GPUPOOL_HOME": str(home.path)}
 
 
-def _last_line(log: Path, code: int) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "")
-    return last or f"exit code {code}."
+def _last_words(child: subprocess.Popen[bytes]) -> str:
+    said = child.communicate()[1].decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(said) if line.strip()), "")
+    return last.removeprefix("jupyter gpupool serve: ") or f"exit code {child.returncode}."

@@ -111,12 +111,23 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
 
 
+def plain(text: str) -> str:
+    """Make visible what would steer a terminal: control characters, and those that turn the reading order."""
+    return text.translate(_STEERING)
+
+
+_STEERING = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {*b"\t\n"},
+    "\N{REPLACEMENT CHARACTER}",
+)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = WIDTH) -> list[str]:
     """Return an aligned table; a title that begins with ``#`` makes a column of numbers, on the right.
 
     Columns that are empty in every row are left out; the last one wraps at `width`.
     """
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[str(cell).replace("\n", " ") for cell in row] for row in rows]
     shown = [place for place in range(len(columns)) if any(row[place] for row in cells)]
     if not shown:
         return []

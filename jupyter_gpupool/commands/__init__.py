@@ -17,6 +17,7 @@ from typing import Any
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.find import find_pool
+from jupyter_gpupool.client.text import plain
 
 Options = argparse.Namespace
 
@@ -46,7 +47,7 @@ def answer(options: Options, reply: Any, lines: Iterable[str]) -> None:
         print(json.dumps(reply, indent=2))
         return
     for line in lines:
-        print(line)
+        print(plain(line))
 
 
 def remark(text: str) -> None:

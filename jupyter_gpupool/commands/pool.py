@@ -113,7 +113,7 @@ def _status(options: argparse.Namespace) -> int:
         "started": record.get("started"),
         "pool": pool["describe"],
         "simulated": who["simulated"],
-        "policy_error": pool["policy_error"],
+        "troubles": client.health()["troubles"],
         "jobs_running": len(queue["running"]),
         "jobs_waiting": len(queue["waiting"]),
     }
@@ -122,14 +122,13 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _status_lines(reply: dict[str, Any]) -> list[str]:
-    lines = [
+    running = plural(reply["jobs_running"], "job")
+    return [
         f"Running: version {reply['version']}, process {reply['pid']}, home {reply['home']}.",
         reply["pool"],
-        f"{reply['jobs_running']} jobs running, {reply['jobs_waiting']} waiting.",
+        f"{running} running, {reply['jobs_waiting']:,} waiting.",
+        *(f"Trouble: {trouble}" for trouble in reply["troubles"]),
     ]
-    if reply["policy_error"]:
-        lines.append(f"The policy file is not in force: {reply['policy_error']}")
-    return lines
 
 
 def running() -> Client | None:

@@ -85,8 +85,9 @@ class Ended:
     `cause` says what ended it: ``exit`` by itself; ``cancel``, ``limit`` or ``stop`` after
     having been asked (`exit_code` 0 then still means it finished its work); ``lost`` its
     runner was killed; ``reboot`` the machine restarted; ``start`` it never began, `message`
-    says why. `tree_gone` is False while a process of it may be left; the same end is then
-    reported again, with True, when the last one is gone.
+    says why; of an ``exit`` it says what the log cannot: that its disk is full. `tree_gone` is
+    False while a process of it may be left; the same end is then reported again, with True,
+    when the last one is gone.
     """
 
     key: str

@@ -195,4 +195,5 @@ def _prepared(
 
 
 def _line(found: Mapping[str, Any]) -> str:
-    return f"Job {found['id']} ({found['name']}): {state_text(found['state'])}, {render.standing(found)}"
+    said = dict.fromkeys((state_text(found["state"]), render.standing(found, state_shown=True)))
+    return f"Job {found['id']} ({found['name']}): {', '.join(said)}"

@@ -23,6 +23,7 @@ from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.request import Prepared, prepare_cell
 from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line
+from jupyter_gpupool.client.text import plain
 from jupyter_gpupool.client.verbs import VERBS, Verb, one_job, resolve, some_jobs
 from jupyter_gpupool.notebook import completion, live, views
 from jupyter_gpupool.notebook.api import submitted
@@ -222,7 +223,7 @@ def _ask(name: str, verb: Verb, words: list[str]) -> Any:
     if line.json:
         return reply
     alive = live.mimebundle(client, reply) if name == "show" and reply["state"] not in ENDED else {}
-    return views.Bundle("\n".join(verb.lines(reply)), views.VIEWS[name](reply), alive)
+    return views.Bundle("\n".join(map(plain, verb.lines(reply))), views.VIEWS[name](reply), alive)
 
 
 def _overview() -> views.Bundle:

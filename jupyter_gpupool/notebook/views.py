@@ -50,14 +50,14 @@ class Bundle:
 def job_line(found: Json) -> Html:
     """Build a job in one line."""
     name = f"Job {found['id']} ({found['name']}): "
-    return line(name, state(found["state"]), " ", _bar(found), " ", render.standing(found))
+    return line(name, state(found["state"]), " ", _bar(found), " ", render.standing(found, state_shown=True))
 
 
 def job(found: Json) -> Html:
     """Build everything about one job."""
     rows = [
         ("state", state(found["state"])),
-        ("standing", together(_bar(found), tag("span", f" {render.standing(found)}"))),
+        ("standing", together(_bar(found), tag("span", f" {render.standing(found, state_shown=True)}"))),
         ("group, priority", f"{found['group']}, {found['priority']}"),
         ("asks for", render.request_text(found["request"])),
         ("runs on", render.placement_text(found["placement"])),
@@ -185,7 +185,7 @@ def _jobs(caption: str, found: Sequence[Json]) -> Html:
             render.request_text(each["request"]),
             moment(each["submitted_at"], render.when(each["submitted_at"])),
             _bar(each),
-            render.standing(each),
+            render.standing(each, state_shown=True),
         )
         for each in found
     ]

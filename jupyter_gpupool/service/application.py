@@ -240,7 +240,7 @@ def as_api_error(error: BaseException) -> ApiError | None:
             return error
         case LedgerUnavailable():
             code = "disk_full" if "is full" in str(error) else "storage_unavailable"
-            return ApiError(507, code, str(error), hint="Nothing was changed; try again afterwards.")
+            return ApiError(507, code, str(error))
         case IllegalTransition():
             return conflict(str(error))
         case UnknownId():

@@ -16,6 +16,7 @@ from jupyter_gpupool.engines.base import Ended
 from jupyter_gpupool.ledger.records import JobState
 
 TRACEBACK_LINES = 12
+LINE_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,9 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
     if ended.cause == "start":
         return Diagnosis("not_started", ended.message or "The job could not be started.", "", lines)
     if "No space left on device" in log_tail:
-        return Diagnosis(
-            "disk_full", "A disk that the job wrote to is full.", "Free some space, then requeue.", lines
-        )
+        return Diagnosis("disk_full", "A disk that the job wrote to is full.", _FULL_HINT, lines)
+    if last == "The notebook's kernel died.":
+        return Diagnosis("kernel_died", last, "The notebook as far as it came is among the outputs.", lines)
     if missing := _MISSING.search(last):
         module = missing.group(1)
         return Diagnosis(
@@ -157,6 +158,8 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
         )
     if lines and _EXCEPTION.match(last):
         return Diagnosis("exception", last.strip(), "", lines)
+    if ended.message:  # the log could not tell
+        return Diagnosis("disk_full", ended.message, _FULL_HINT, lines)
     return Diagnosis("exit_code", f"The program finished with exit code {ended.exit_code}.", "", lines)
 
 
@@ -169,13 +172,14 @@ _TRIED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([0-9.]+ ?[KMG]iB)")
 _MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 _XID = re.compile(r"Xid(?: \([^)]*\))?: ?\d+")
 _EXCEPTION = re.compile(r"\s*[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b")
+_FULL_HINT = "Free some space, then submit it again."
 _TRACEBACK = "Traceback (most recent call last)"
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def traceback_tail(log: str) -> list[str]:
     """Return the last lines of the log's last traceback, or of the log where it has none."""
-    lines = [line.rstrip() for line in _ANSI.sub("", log).splitlines() if line.strip()]
+    lines = [line.rstrip()[:LINE_LENGTH] for line in _ANSI.sub("", log).splitlines() if line.strip()]
     start = max((index for index, line in enumerate(lines) if _TRACEBACK in line), default=None)
     if start is None:
         return lines[-TRACEBACK_LINES:]

@@ -307,3 +307,16 @@ def test_status_and_stop_start_no_service(
     assert shell("status", "--json").json["running"] is False
     assert shell("stop", "--json").json == {"stopped": False}
     assert not (tmp_path / "home").exists()
+
+
+def test_status_tells_what_troubles_the_service(shell: Shell, fake: FakeService) -> None:
+    fake.answers |= {
+        "GET whoami": (200, samples.WHOAMI),
+        "GET pool": (200, samples.POOL),
+        "GET queue": (200, {"waiting": [], "running": [samples.running()]}),
+        "GET /services/gpupool/health": (200, {"troubles": ["The disk is full."]}),
+    }
+    *_, jobs, trouble = shell("status").out.splitlines()
+    assert jobs == "1 job running, 0 waiting."
+    assert trouble == "Trouble: The disk is full."
+    assert shell("status", "--json").json["troubles"] == ["The disk is full."]

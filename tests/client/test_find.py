@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -136,6 +137,20 @@ def test_a_service_that_went_away_starts_again_for_the_next_request(environ):
     os.kill(first, signal.SIGKILL)
     second = client.whoami()["pid"]
     assert starts(environ["GPUPOOL_HOME"]) == [first, second]
+
+
+def test_a_home_in_which_nothing_can_be_written_is_one_sentence(environ, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(start, "locked", full)
+    with pytest.raises(Refused, match=r"cannot start in .*/home: No space left on device\. .*GPUPOOL_HOME"):
+        find_pool(environ)
+
+
+def test_starting_the_service_needs_no_room_on_disk(environ):
+    find_pool(environ)
+    assert not Path(environ["GPUPOOL_HOME"], "run", "start.log").exists()
 
 
 def test_a_home_that_others_can_write_is_refused(environ):

@@ -17,6 +17,7 @@ from jupyter_gpupool.client.text import (
     memory,
     relative,
     seconds_of,
+    plain,
     table,
     thousandths,
     when,
@@ -176,6 +177,11 @@ def test_tables_are_aligned_and_never_too_wide(rows):
     lines = table(("#first", "second"), rows)
     assert all(len(line) <= WIDTH for line in lines if " " in line.strip())
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_nothing_shown_steers_a_terminal():
+    assert plain("\x1b[31mred\r\x00\u202eltr\nnext\tü😀") == "�[31mred���ltr\nnext\tü😀"
+    assert table(("name", "state"), [("two\nlines", "queued")])[1] == "two lines  queued"
 
 
 def test_a_table_leaves_empty_columns_out_and_puts_numbers_right():
@@ -469,6 +475,22 @@ def test_requests(request_, shown):
     ("state", "changes", "shown"),
     [
         ("starting", {"placement": PLACEMENT}, "starting, on node3: GPU 3"),
+        (
+            "failed",
+            {
+                "outcome": "The job's runner was killed.",
+                "diagnosis": {"kind": "runner_killed", "summary": "The job's runner was killed."},
+            },
+            "The job's runner was killed",
+        ),
+        (
+            "failed",
+            {
+                "outcome": "Ended by signal 9 (SIGKILL).",
+                "diagnosis": {"kind": "signal", "summary": "The job was ended by signal 9 (SIGKILL)."},
+            },
+            "Ended by signal 9 (SIGKILL)",
+        ),
         ("running", {}, "running"),
         ("stopping", {}, "stopping"),
         ("queued", {"reason": "The machine was restarted."}, "The machine was restarted"),
@@ -487,3 +509,15 @@ def test_requests(request_, shown):
 )
 def test_standing(state, changes, shown):
     assert render.standing(job(1, state, **changes), CLOCK) == shown
+
+
+def test_standing_beside_the_state_does_not_repeat_it():
+    starting = job(1, "starting", placement=PLACEMENT)
+    assert render.standing(starting, CLOCK, state_shown=True) == "on node3: GPU 3"
+    assert render.standing(job(1, "starting"), CLOCK, state_shown=True) == "starting"
+
+
+def test_why_tells_the_exit_code_once():
+    diagnosis = {"kind": "exit_code", "summary": "The program finished with exit code 3.", "lines": ["end"]}
+    found = job(1, "failed", outcome="Finished with exit code 3.", diagnosis=diagnosis, log=None)
+    assert render.why(found, CLOCK) == ["Job 1 has failed.", "Finished with exit code 3.", "  | end"]

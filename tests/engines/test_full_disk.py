@@ -35,10 +35,12 @@ async def test_the_outcome_of_a_job_that_fills_the_disk(cramped):
     fill = cramped.spec("sh", "-c", "cat /dev/zero > fill; exit 7")
     end = await cramped.run(fill)
     assert (end.exit_code, end.cause, end.tree_gone) == (7, "exit", True)
+    assert end.message == "The disk of the job's log was full when the job ended."
     refused = await cramped.run(cramped.spec("true"))
     assert refused.cause == "start"
     assert "no space left on device" in refused.message
     cramped.kill(cramped.launcher_pid())
     assert (await cramped.settled(fill.key)).exit_code == 7
     (cramped.home / "fill").unlink()
-    assert (await cramped.run(cramped.spec("sh", "-c", "exit 3"))).exit_code == 3
+    end = await cramped.run(cramped.spec("sh", "-c", "exit 3"))
+    assert (end.exit_code, end.message) == (3, "")

@@ -71,6 +71,13 @@ def test_a_job_says_how_it_stands(fake: FakeService) -> None:
     assert "Running" not in job.why()
 
 
+def test_a_job_says_its_state_once(fake: FakeService) -> None:
+    fake.answers["GET jobs/7"] = (200, samples.running(state="starting"))
+    assert repr(gpupool.job(7)).startswith("Job 7 (train.py): starting, on node1: GPU 0")
+    fake.answers["GET jobs/7"] = (200, samples.job(waiting=None))
+    assert repr(gpupool.job(7)) == "Job 7 (train.py): queued"
+
+
 def test_a_job_can_be_shown_while_the_service_is_away(fake: FakeService) -> None:
     job = gpupool.Job(7)
     fake.answers["GET jobs/7"] = (503, refusal("unavailable", "The disk is full."))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,8 @@ def test_submits_and_uploads_say_so_and_nothing_changes(start: Any) -> None:
         answer = call("POST", "jobs", call.command("true", environment={"A": "x" * 20_000}))
         assert (answer.status, answer.error["code"]) == (507, "disk_full")
         assert "\n" not in answer.error["message"]
+        assert "nothing was changed" in answer.error["message"]
+        assert answer.error["hint"] is None  # the message says it all
     upload = call("PUT", "snapshots/" + "0" * 64, b"x" * 200_000)
     assert (upload.status, upload.error["code"]) == (507, "disk_full")
     assert [job["id"] for job in call("GET", "jobs").body["jobs"]] == [kept["id"]]
@@ -66,3 +70,19 @@ def test_a_job_that_ends_while_the_disk_is_full_is_recorded_afterwards(start: An
     ballast.unlink()
     assert call.wait(job["id"])["state"] == "cancelled"
     assert call.wait(waits["id"])["state"] == "completed"
+
+
+def test_a_service_that_finds_no_room_to_start_says_so(home: Home) -> None:
+    (home.path / "h").mkdir(mode=0o700)
+    fill(home)
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpupool.app", "serve", "--allow-root", "--simulate", "1x1x8GiB"],
+        env={**os.environ, "GPUPOOL_HOME": str(home.path / "h")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("jupyter gpupool serve: ")
+    assert done.stderr.endswith("No space left on device.\n")
+    assert done.stderr.count("\n") == 1

@@ -111,9 +111,15 @@ def test_host_out_of_memory_gives_peak_and_limit() -> None:
         ("", {"exit_code": None, "cause": "start", "message": "x is no program."}, "not_started", "x is no"),
         ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off\n", {}, "gpu_fault", "79"),
         ("all fine\n", {"exit_code": 7}, "exit_code", "7"),
+        ("half a li", {"message": "The disk was full."}, "disk_full", "The disk was full."),
+        ("The notebook's kernel died.\n", {}, "kernel_died", "kernel died"),
     ],
 )
 def test_kinds(log: str, changes: dict, kind: str, word: str) -> None:
     found = diagnosis(log, **changes)
     assert found["kind"] == kind
     assert word in found["summary"]
+
+
+def test_endless_lines_are_cut() -> None:
+    assert [len(line) for line in diagnosis("x" * 60_000 + "\nend\n")["lines"]] == [500, 3]

@@ -116,7 +116,7 @@ class Attempt:
     def ended_as(self, record: ExitRecord, *, tree_gone: bool, peak_mib: int | None, oom: bool) -> Ended:
         """The end that the runner reported."""
         cause: EndCause = "start" if record.cause == "start" else self.stop.cause if self.stop else "exit"
-        message = record.message
+        message = record.message if cause in ("start", "exit") else ""
         if cause == "limit" and record.exit_code != 0:
             message = f"The time limit of {self.spec.limit_s} s was reached."
         peak = record.peak_mib if peak_mib is None else peak_mib

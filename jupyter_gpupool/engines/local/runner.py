@@ -25,7 +25,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -38,6 +38,7 @@ from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
 ORDER, GO = b"o", b"g"
 TREE_PATIENCE_S = 5.0
 _JOB_UMASK = 0o022
+_ROOM_FOR_LAST_WORDS = 64 * 1024
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -126,7 +127,7 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
         failure = _let_go(program_channel, spec, log)
     program_channel.close()
     record = _wait_and_clear(program, Tree(leaf, os.getpid(), str(folder)), failure)
-    report_exit(exit_record, record)
+    report_exit(exit_record, replace(record, message=record.message or _full_disk(log)))
 
 
 def _prepare_code(code: Path, snapshot: list[int], sha256: str | None) -> str:
@@ -187,6 +188,13 @@ def _wait_and_clear(program: int, tree: Tree, failure: str) -> ExitRecord:
     if failure:
         return ExitRecord(None, None, "start", failure, None, ended, gone)
     return ExitRecord(code if code >= 0 else None, -code if code < 0 else None, "exit", "", peak, ended, gone)
+
+
+def _full_disk(log: int) -> str:
+    """Say that the log may lack its end, since its disk has no room left; nothing where it has."""
+    disk = os.fstatvfs(log)
+    full = disk.f_bavail * disk.f_frsize < _ROOM_FOR_LAST_WORDS
+    return "The disk of the job's log was full when the job ended." if full else ""
 
 
 def _end_the_rest(tree: Tree) -> bool:

@@ -203,7 +203,7 @@ async def cancel(call: Call[None]) -> JobReply:
     if job.state.ended:
         if job.state is JobState.CANCELLED:
             return _job(service, job, call.who)
-        raise conflict(f"Job {job.id} has ended already: it is {_words(job)}.")
+        raise conflict(f"Job {job.id} has ended already: its state is {_words(job)}.")
     if job.state.waiting:
         service.news.job(service.ledger.cancel_queued(job.id, sentence, service.now))
         service.controller.changed([job.id])
