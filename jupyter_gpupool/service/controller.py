@@ -275,12 +275,20 @@ class Controller:
         priority = self.frame.priorities.get(work.priority)
         return StartOrder(start.work, start.placement, mode, priority.charge_milli if priority else 1000)
 
+    def put_off(self, error: LedgerUnavailable, step: Callable[..., None], *arguments: object) -> None:
+        """Say what is wrong with the disk, and take `step` again soon."""
+        self._tell_trouble(error)
+        asyncio.get_running_loop().call_later(RETRY_S, step, *arguments)
+
     def _wait_for_disk(self, error: LedgerUnavailable) -> None:
-        """Say what is wrong with the disk, and try again soon."""
+        """Say what is wrong with the disk, and fill again soon."""
+        self._tell_trouble(error)
+        self._fill_at(asyncio.get_running_loop().time() + RETRY_S, everything=True)
+
+    def _tell_trouble(self, error: LedgerUnavailable) -> None:
         if self.trouble is None:
             log.warning("%s", error)
         self.trouble = str(error)
-        self._fill_at(asyncio.get_running_loop().time() + RETRY_S, everything=True)
 
     # -- planning --------------------------------------------------------------------------------
 

@@ -130,11 +130,7 @@ async def open_service(
     stack.callback(pool.close)
     ledger = await _open_ledger(config, int(clock()))
     stack.callback(ledger.close)
-    ownership = ""
-    if not pool.simulated:
-        locks = CardLocks.take((card.uuid for card in pool.cards()), home=config.home.path)
-        stack.callback(locks.release)
-        ownership = locks.describe()
+    ownership = "" if pool.simulated else _own_cards(stack, config, pool)
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
     )
@@ -187,6 +183,13 @@ async def open_service(
         stopping=asyncio.Event(),
         ownership=ownership,
     )
+
+
+def _own_cards(stack: AsyncExitStack, config: ServiceConfig, pool: Pool) -> str:
+    """Keep other pools of this machine off its cards; return how firmly."""
+    locks = CardLocks.take((card.uuid for card in pool.cards()), home=config.home.path)
+    stack.callback(locks.release)
+    return locks.describe()
 
 
 async def _open_ledger(config: ServiceConfig, now: int) -> Ledger:

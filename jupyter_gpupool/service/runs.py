@@ -25,13 +25,12 @@ from jupyter_gpupool.service.commands import key_of, work_spec
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
-from jupyter_gpupool.service.outcomes import Outcome, diagnose, outcome_of
+from jupyter_gpupool.service.outcomes import Diagnosis, Outcome, diagnose, outcome_of
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.snapshots import SnapshotStore
 
 log = logging.getLogger("gpupool")
 
-RETRY_S = 1.0
 START_TRIES = 5
 BACK_OFF_S = 10
 DISK_FULL = os.strerror(errno.ENOSPC).lower()
@@ -95,8 +94,7 @@ class Runs:
         try:
             self._news.job(self._ledger.job_running(job.id, job.attempt, self._controller.now))
         except LedgerUnavailable as error:
-            self._controller.trouble = str(error)
-            asyncio.get_running_loop().call_later(RETRY_S, self._record_running, job)
+            self._controller.put_off(error, self._record_running, job)
 
     def _not_started(self, job: Job, sentence: str) -> None:
         """Try again later: that the engine cannot start a job is not the job's fault; in the end, give up."""
@@ -110,14 +108,16 @@ class Runs:
                 )
             else:
                 self._failed_starts.pop(job.id)
-                outcome = Outcome(JobState.FAILED, sentence)
-                self._end(job, outcome, None, None, {"kind": "not_started", "summary": sentence}, free=True)
+                diagnosis = Diagnosis("not_started", sentence)
+                self._end(job, Outcome(JobState.FAILED, sentence), diagnosis, free=True)
         except LedgerUnavailable as error:
-            self._controller.trouble = str(error)
-            self._failed_starts[job.id] -= 1
-            asyncio.get_running_loop().call_later(RETRY_S, self._not_started, job, sentence)
+            self._failed_starts[job.id] = tries - 1
+            self._controller.put_off(error, self._not_started, job, sentence)
             return
         self._after(job.id)
+
+    def _lease(self, job: Job) -> LeaseRecord | None:
+        return None if job.lease is None else self._ledger.leases[job.lease]
 
     def _card_mib(self, lease: LeaseRecord) -> int:
         uuids = {share.uuid for share in lease.placement.gpus}
@@ -131,15 +131,14 @@ class Runs:
             self._record(ended)
             self._controller.trouble = None
         except LedgerUnavailable as error:
-            self._controller.trouble = str(error)
-            asyncio.get_running_loop().call_later(RETRY_S, self.ended, ended)
+            self._controller.put_off(error, self.ended, ended)
 
     def _record(self, ended: Ended) -> None:
         job = self._attempt(ended.key)
         if job is not None and ended.cause == "start" and DISK_FULL in ended.message.lower():
             self._not_started(job, ended.message)
         elif job is not None:
-            lease = self._ledger.leases[job.lease] if job.lease is not None else None
+            lease = self._lease(job)
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
             outcome = self._outcome(job, ended)
             if outcome.state is None:
@@ -147,14 +146,7 @@ class Runs:
                     job.id, job.attempt, outcome.sentence, self._controller.now, free=free
                 )
             else:
-                self._end(
-                    job,
-                    outcome,
-                    ended.exit_code,
-                    ended.signal,
-                    self._diagnosis(job, ended, outcome),
-                    free=free,
-                )
+                self._end(job, outcome, self._diagnosis(job, ended, outcome), ended, free=free)
             self._why_stopped.pop(ended.key, None)
             self._after(job.id)
         if ended.tree_gone:
@@ -179,9 +171,8 @@ class Runs:
         self,
         job: Job,
         outcome: Outcome,
-        exit_code: int | None,
-        signal: int | None,
-        diagnosis: dict[str, object] | None,
+        diagnosis: Diagnosis | None,
+        ended: Ended | None = None,
         *,
         free: bool,
     ) -> None:
@@ -189,22 +180,22 @@ class Runs:
             job.id,
             job.attempt,
             outcome.state or JobState.FAILED,
-            exit_code=exit_code,
-            signal=signal,
+            exit_code=ended.exit_code if ended else None,
+            signal=ended.signal if ended else None,
             reason=outcome.sentence,
-            diagnosis=diagnosis,
+            diagnosis=diagnosis.as_dict() if diagnosis else None,
             now=self._controller.now,
             free=free,
         )
 
-    def _diagnosis(self, job: Job, ended: Ended, outcome: Outcome) -> dict[str, object] | None:
+    def _diagnosis(self, job: Job, ended: Ended, outcome: Outcome) -> Diagnosis | None:
         if outcome.state is not JobState.FAILED:
             return None
-        lease = self._ledger.leases[job.lease] if job.lease is not None else None
+        lease = self._lease(job)
         gpus = lease.placement.gpus if lease else ()
         text = logs.tail(self._config.jobs, (str(job.id), str(job.attempt), "log"))
         gpu_mib = min((share.mib for share in gpus), default=None)
-        return diagnose(ended, text, memory_mib=job.request.memory_mib, gpu_mib=gpu_mib).as_dict()
+        return diagnose(ended, text, memory_mib=job.request.memory_mib, gpu_mib=gpu_mib)
 
     def _after(self, job_id: int) -> None:
         """The room of an attempt is free: use it at once, then tell."""
@@ -265,7 +256,7 @@ class Runs:
         self._releases.adopt(set(known))
 
     def _adopt(self, job: Job, item: Started | Ended | None) -> None:
-        lease = self._ledger.leases[job.lease] if job.lease is not None else None
+        lease = self._lease(job)
         if isinstance(item, Ended):
             self.ended(item)
         elif isinstance(item, Started):

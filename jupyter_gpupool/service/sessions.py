@@ -23,8 +23,6 @@ from jupyter_gpupool.service.release import Releases
 
 log = logging.getLogger("gpupool")
 
-RETRY_S = 1.0
-
 
 class Sessions:
     """All sessions that wait or hold a lease."""
@@ -122,8 +120,7 @@ class Sessions:
         try:
             self.end(session, reason)
         except LedgerUnavailable as error:
-            self._controller.trouble = str(error)
-            asyncio.get_running_loop().call_later(RETRY_S, self._try_end, session_id, reason)
+            self._controller.put_off(error, self._try_end, session_id, reason)
 
     def _forget(self, session_id: int) -> None:
         self._unwatch(session_id)

@@ -17,7 +17,7 @@ from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival, 
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import JobState, LeaseState, NewJob
 from jupyter_gpupool.scheduler.model import Request
-from jupyter_gpupool.service import core, release, runs
+from jupyter_gpupool.service import controller, core, release, runs
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
 
@@ -108,7 +108,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def serve(home: Home, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Open a service on the fake engine, let a scenario happen, close it."""
-    monkeypatch.setattr(runs, "RETRY_S", 0.01)
+    monkeypatch.setattr(controller, "RETRY_S", 0.01)
     monkeypatch.setattr(release, "CHECK_S", 0.01)
 
     def play(scenario: Scenario, *, boot: str = "boot", pool: Any = None) -> None:
@@ -290,10 +290,6 @@ def test_a_full_disk_delays_the_record_of_an_end_and_loses_nothing(
 
 
 def test_a_full_disk_delays_starts(serve: Any, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_gpupool.service import controller
-
-    monkeypatch.setattr(controller, "RETRY_S", 0.01)
-
     async def scenario(service: Service) -> None:
         failures = 2
         start_jobs = service.ledger.start_jobs
