@@ -13,6 +13,7 @@ from typing import Any
 
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.phrases import cause_text
 
 RESULT = "result.pkl"
 FETCHED = "fetched.pkl"
@@ -59,7 +60,11 @@ def result(client: Client, job: Json) -> Any:
     """
     if job["state"] != "completed":
         problem = job.get("outcome") or f"The job is {job['state'].replace('_', ' ')}."
-        raise PoolError("no_result", f"Job {job['id']} has no result. {problem}", hint=_reason(job))
+        raise PoolError(
+            "no_result",
+            f"Job {job['id']} has no result. {problem}",
+            hint=cause_text(job.get("diagnosis")) or None,
+        )
     name = {"function": RESULT, "cell": FETCHED}.get(job["kind"])
     if name is None:
         raise Refused(
@@ -89,8 +94,3 @@ def load(data: bytes, what: str) -> Any:
         raise PoolError(
             "unreadable_result", f"{what.capitalize()} cannot be read here: {error}.", hint=hint
         ) from None
-
-
-def _reason(job: Json) -> str | None:
-    diagnosis = job.get("diagnosis")
-    return diagnosis["summary"] if diagnosis else None

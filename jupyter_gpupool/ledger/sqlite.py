@@ -56,9 +56,17 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=FULL")
 
 
+def _no_room(path: Path) -> bool:
+    """Tell a full disk where SQLite speaks of input and output: the index of a log takes its room early."""
+    try:
+        return os.statvfs(path).f_bavail == 0
+    except OSError:
+        return False
+
+
 def _sentence(path: Path, error: BaseException | None) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _no_room(path)):
         return f"The disk of the ledger {path} is full: nothing was changed; free some space, then try again."
     if code == sqlite3.SQLITE_READONLY:
         return f"The ledger {path} is read-only: nothing was changed; make it writable, then try again."

@@ -15,6 +15,7 @@ from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.phrases import state_text
 from jupyter_gpupool.client.request import Prepared, prepare_function, receipt_lines
 from jupyter_gpupool.client.submitting import REQUEST, prepare_path
+from jupyter_gpupool.client.text import plain
 from jupyter_gpupool.client.verbs import JobName, resolve
 from jupyter_gpupool.notebook import live, views
 from jupyter_gpupool.notebook.pool import client as pool
@@ -196,4 +197,4 @@ def _prepared(
 
 def _line(found: Mapping[str, Any]) -> str:
     said = dict.fromkeys((state_text(found["state"]), render.standing(found, state_shown=True)))
-    return f"Job {found['id']} ({found['name']}): {', '.join(said)}"
+    return plain(f"Job {found['id']} ({found['name']}): {', '.join(said)}")

@@ -21,6 +21,7 @@ from jupyter_gpupool.client.api import ENDED
 from jupyter_gpupool.client.arguments import HelpAsked, Parser, nearest
 from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.phrases import fate_text
 from jupyter_gpupool.client.request import Prepared, prepare_cell
 from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line
 from jupyter_gpupool.client.text import plain
@@ -260,9 +261,10 @@ def _await(jobs: list[int]) -> None:
         return
     for job in ended:
         if job["state"] != "completed":
-            state = job["state"].replace("_", " ")
             raise PoolError(
-                "job_failed", f"Job {job['id']} {state}.", hint=f"{NAME} why {job['id']} says more."
+                "job_failed",
+                f"Job {job['id']} {fate_text(job['state'])}.",
+                hint=f"{NAME} why {job['id']} says more.",
             )
 
 

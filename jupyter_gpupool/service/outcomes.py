@@ -140,6 +140,8 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
         return Diagnosis("disk_full", "A disk that the job wrote to is full.", _FULL_HINT, lines)
     if last == "The notebook's kernel died.":
         return Diagnosis("kernel_died", last, "The notebook as far as it came is among the outputs.", lines)
+    if _UNSENT.match(last):
+        return Diagnosis("no_result", last, "", lines)
     if missing := _MISSING.search(last):
         module = missing.group(1)
         return Diagnosis(
@@ -173,6 +175,7 @@ _MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?(
 _XID = re.compile(r"Xid(?: \([^)]*\))?: ?\d+")
 _EXCEPTION = re.compile(r"\s*[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b")
 _FULL_HINT = "Free some space, then submit it again."
+_UNSENT = re.compile(r"The (?:cell|function) ran, but ")
 _TRACEBACK = "Traceback (most recent call last)"
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

@@ -184,6 +184,14 @@ def test_a_ledger_cannot_be_made_on_a_full_disk_and_can_be_once_there_is_room(sm
     ledger.close()
 
 
+def test_a_ledger_that_finds_no_room_to_open_says_so(small_disk):
+    path = small_disk.point / "ledger.sqlite"
+    Ledger.open(path, now=0, boot_id="b").close()
+    small_disk.fill()
+    with pytest.raises(LedgerUnavailable, match=rf"The disk of the ledger {path} is full"):
+        Ledger.open(path, now=0, boot_id="b")
+
+
 def test_a_read_only_place_is_refused(small_disk, sample):
     path = small_disk.point / "ledger.sqlite"
     ledger = Ledger.open(path, now=0, boot_id="b")

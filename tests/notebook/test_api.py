@@ -76,6 +76,8 @@ def test_a_job_says_its_state_once(fake: FakeService) -> None:
     assert repr(gpupool.job(7)).startswith("Job 7 (train.py): starting, on node1: GPU 0")
     fake.answers["GET jobs/7"] = (200, samples.job(waiting=None))
     assert repr(gpupool.job(7)) == "Job 7 (train.py): queued"
+    fake.answers["GET jobs/7"] = (200, samples.job(waiting=None, name="\x1b[31mred"))
+    assert repr(gpupool.job(7)) == "Job 7 (�[31mred): queued"
 
 
 def test_a_job_can_be_shown_while_the_service_is_away(fake: FakeService) -> None:
@@ -109,7 +111,10 @@ def test_the_result_is_what_the_function_returned(fake: FakeService) -> None:
 @pytest.mark.parametrize(
     ("job", "sentence"),
     [
-        (samples.ended("failed", kind="function"), r"Job 7 has no result\. Finished with exit code 3\."),
+        (
+            samples.ended("failed", kind="function", diagnosis={"kind": "exit_code", "summary": "Exit 3."}),
+            r"Job 7 has no result\. Finished with exit code 3\.$",
+        ),
         (samples.ended(kind="script"), r"A script has no result object; .*/pool/jobs/7/out\..*fetch"),
         (samples.ended(kind="cell"), r"Job 7 was submitted without --fetch"),
     ],

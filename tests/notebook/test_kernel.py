@@ -134,7 +134,7 @@ def test_a_function_returns_its_result(kernel: Kernel) -> None:
 
 def test_a_failure_is_diagnosed(kernel: Kernel) -> None:
     shown = kernel.run("%%gpupool submit --gpus 0 --wait\nraise ValueError('too small')")
-    assert re.fullmatch(r"Job \d+ failed\. %gpupool why \d+ says more\.", shown.error)
+    assert re.fullmatch(r"Job \d+ has failed\. %gpupool why \d+ says more\.", shown.error)
     assert "ValueError: too small" in kernel.run("%gpupool why last").data["text/plain"]
 
 

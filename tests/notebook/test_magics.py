@@ -169,7 +169,7 @@ def test_submit_and_wait_tells_of_a_failure(notebook: Notebook, accepting: FakeS
     assert notebook.run("%%gpupool submit --wait\n1").error is None
     accepting.answers["GET jobs/7"] = (200, samples.ended("failed"))
     ran = notebook.run("%%gpupool submit --wait\n1")
-    assert str(ran.error) == "Job 7 failed. %gpupool why 7 says more."
+    assert str(ran.error) == "Job 7 has failed. %gpupool why 7 says more."
 
 
 # -- staying with a job, and leaving it --------------------------------------------------------------

@@ -113,6 +113,7 @@ def test_host_out_of_memory_gives_peak_and_limit() -> None:
         ("all fine\n", {"exit_code": 7}, "exit_code", "7"),
         ("half a li", {"message": "The disk was full."}, "disk_full", "The disk was full."),
         ("The notebook's kernel died.\n", {}, "kernel_died", "kernel died"),
+        ("The cell ran, but there is no variable 'z' to bring back.\n", {}, "no_result", "variable 'z'"),
     ],
 )
 def test_kinds(log: str, changes: dict, kind: str, word: str) -> None:
