@@ -20,8 +20,6 @@ from jupyter_gpupool.client.transport import PREFIX, Connection, Reply, Stream
 
 Json = dict[str, Any]
 
-ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
-SILENCE = 45.0  # seconds without a heartbeat (they come every 15) after which an event stream is dead
 UPLOAD_TIMEOUT = 600.0  # seconds
 
 
@@ -71,10 +69,6 @@ class Client:
     def job(self, job: int) -> Json:
         """Return one job."""
         return self._get(f"jobs/{int(job)}")
-
-    def why(self, job: int) -> Json:
-        """Return one job with the reason why it waits or how it ended (its ``why``)."""
-        return self.job(job)
 
     def report(self, days: int = 7) -> Json:
         """Return what was used in the last days."""
@@ -167,7 +161,7 @@ class Client:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def open_events(self, last_id: str | None = None, *, timeout: float = SILENCE) -> Stream:
+    def open_events(self, last_id: str | None = None, *, timeout: float = following.SILENCE) -> Stream:
         """Open the service's stream of events; read it with `parse_events`.
 
         Parameters

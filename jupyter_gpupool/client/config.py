@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.files import write_whole
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -57,7 +58,5 @@ def set_always_send(name: str, environ: Mapping[str, str], *, send: bool = True)
         names.add(name)
     path = config_file(environ)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps({"always_send": sorted(names)}, indent=2) + "\n", encoding="utf-8")
-    os.replace(beside, path)
+    write_whole(path, json.dumps({"always_send": sorted(names)}, indent=2) + "\n")
     return tuple(sorted(names))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jupyter_gpupool.client import interpreter
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.files import write_whole
 from jupyter_gpupool.client.home import Home, private_folder
 
 PTH = "gpupool.pth"
@@ -31,7 +32,7 @@ def make_portable(home: Home, python: str = sys.executable) -> Path:
     folder = private_folder(home.portable)
     _link(folder / "jupyter_gpupool", package)
     _link(folder / "gpupool_job.py", package / "client" / "portable" / "gpupool_job.py")
-    _write(folder / "python", f"{python}\n")
+    write_whole(folder / "python", f"{python}\n")
     return folder
 
 
@@ -57,7 +58,7 @@ def enable(python: str, environ: Mapping[str, str]) -> Path:
     portable = make_portable(Home.of(environ))
     path = folder / PTH
     try:
-        _write(path, f"{portable}\n")
+        write_whole(path, f"{portable}\n")
     except OSError as error:
         raise Refused(
             "unwritable_folder",
@@ -83,11 +84,3 @@ def _link(link: Path, target: Path) -> None:
     beside = link.with_name(f".{link.name}.{os.getpid()}")
     os.symlink(target, beside)
     os.replace(beside, link)
-
-
-def _write(path: Path, text: str) -> None:
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)

@@ -1,6 +1,7 @@
 """Staying with jobs until they end: their output, and their changes.
 
-Owns: what to do when the stream breaks, the service restarts, or a job runs again. Never: printing.
+Owns: which states are an end, and what to do when the stream breaks, the service restarts, or a job runs
+again. Never: printing.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def wait(
                     if event is None:
                         break
                     last_id = event.id or last_id
-                    if _concerns(event, pending()):
+                    if concerns(event, pending()):
                         look()
         except Overdue:
             raise
@@ -113,9 +114,9 @@ def wait(
         sleep(PAUSE)
 
 
-def _concerns(event: Event, jobs: Collection[int]) -> bool:
+def concerns(event: Event, jobs: Collection[int]) -> bool:
     """Tell whether an event may be about one of `jobs`."""
     if not event.name:
         return False
-    named = event.data.get("job", event.data.get("id")) if isinstance(event.data, dict) else None
+    named = event.data.get("job") if isinstance(event.data, dict) else None
     return not isinstance(named, int) or named in jobs

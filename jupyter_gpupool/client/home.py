@@ -41,7 +41,7 @@ class Home:
     @property
     def sockets(self) -> Path:
         """The folder of the sockets: `run`, or a private one under ``/tmp`` where that path is too long."""
-        if len(os.fsencode(self.run / "launcher.sock")) <= MAX_SOCKET_PATH:
+        if len(os.fsencode(self.run / "service.sock")) <= MAX_SOCKET_PATH:
             return self.run
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
         return Path(f"/tmp/gpupool-{os.geteuid()}-{digest}")
@@ -50,11 +50,6 @@ class Home:
     def service_socket(self) -> Path:
         """The socket of the service's HTTP."""
         return self.sockets / "service.sock"
-
-    @property
-    def launcher_socket(self) -> Path:
-        """The socket of the local engine's launcher."""
-        return self.sockets / "launcher.sock"
 
     @property
     def service_record(self) -> Path:

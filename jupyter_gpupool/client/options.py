@@ -7,12 +7,12 @@ which the service judges.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jupyter_gpupool.client.arguments import nearest
 from jupyter_gpupool.client.errors import Refused
 
 Kind = Literal["text", "names", "flag", "variables", "parameters"]
@@ -114,7 +114,7 @@ def keywords(values: Mapping[str, Any], options: Iterable[Option] = OPTIONS) -> 
     found = {}
     for name, value in values.items():
         if name not in known:
-            raise unknown(name, known)
+            raise Refused("invalid_option", f"There is no option {name}.{nearest(name, known)}")
         if value is not None:
             found[name] = _value(known[name], value)
     return found
@@ -137,14 +137,6 @@ def parameter(text: str) -> tuple[str, Any]:
         return name, json.loads(value, parse_constant=str)
     except ValueError:
         return name, value
-
-
-def unknown(name: str, known: Iterable[str]) -> Refused:
-    """Return the refusal of an unknown option, with the nearest known one."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return Refused(
-        "invalid_option", f"There is no option {name}.", hint=f"Did you mean {near[0]}?" if near else None
-    )
 
 
 def _names(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.text import (
     Clock,
     memory,
@@ -23,7 +24,6 @@ from jupyter_gpupool.client.text import (
 Json = Mapping[str, Any]
 
 SIMULATED = "Simulated pool: jobs really run, the cards are only counted."
-ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
 
 
 def request_text(request: Json) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.phrases import (
-    ENDED,
     SIMULATED,
     cause_text,
     cores_text,

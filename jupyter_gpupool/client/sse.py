@@ -1,4 +1,7 @@
-"""Server-sent events, read from lines."""
+"""Server-sent events, read from lines.
+
+Owns: the format. Never: the connection, or what an event means.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The end of a log, or all of it, once or as it grows.
 
-Owns: the options of ``logs`` and how they become pieces of text.
+Owns: the options of ``logs`` and how they become pieces of text. Never: printing.
 """
 
 from __future__ import annotations

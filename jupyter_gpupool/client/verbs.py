@@ -18,7 +18,6 @@ from jupyter_gpupool.client.errors import Refused
 
 Options = argparse.Namespace
 JobName = Union[int, str]
-LAST = "last"
 
 
 def _nothing(parser: Parser) -> None:
@@ -109,7 +108,7 @@ VERBS = {
     ),
     "why": Verb(
         "what a job waits for, or why it ended as it did",
-        lambda client, options: client.why(resolve(client, options.job)),
+        lambda client, options: client.job(resolve(client, options.job)),
         render.why,
         one_job,
     ),

@@ -1,6 +1,6 @@
 """Commands that are a question to the pool and its answer: jobs, queue, quota, why, cancel, …
 
-Owns: nothing but the step from the shared table of verbs to commands.
+Owns: the step from the shared table of verbs to commands. Never: what a verb asks or says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Settings of one's own: which variables are always sent, and which other Pythons know the job helpers."""
+"""Settings of one's own: which variables are always sent, and which other Pythons know the job helpers.
+
+Owns: the commands ``config`` and ``enable``. Never: where the settings are kept.
+"""
 
 from __future__ import annotations
 

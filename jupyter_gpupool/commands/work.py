@@ -1,6 +1,7 @@
 """Commands that stay with a job: submit, logs, wait, fetch.
 
 Owns: what they print while they wait, and their exit codes (that of the job where one is waited for).
+Never: how a request is put together, or a log is read.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpupool.client import artifacts, options, render
-from jupyter_gpupool.client.api import ENDED, Client
+from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.phrases import state_text
 from jupyter_gpupool.client.request import Prepared, prepare_function, receipt_lines
 from jupyter_gpupool.client.submitting import REQUEST, prepare_path
@@ -108,7 +109,7 @@ class Job:
 
     def why(self) -> Text:
         """Say what the job waits for, or why it ended as it did."""
-        return Text("\n".join(render.why(self._client.why(self.id))))
+        return Text("\n".join(render.why(self.details())))
 
     def __repr__(self) -> str:
         try:

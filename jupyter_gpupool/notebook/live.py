@@ -1,4 +1,7 @@
-"""Who is looking: when a job can be shown alive, and when anybody would read what is printed."""
+"""Who is looking: when a job can be shown alive, and when anybody would read what is printed.
+
+Owns: the one live view of each job in this kernel. Never: what a view shows.
+"""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from typing import Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from jupyter_gpupool.client import artifacts, leasing, options, render, tail
-from jupyter_gpupool.client.api import ENDED
 from jupyter_gpupool.client.arguments import HelpAsked, Parser, nearest
 from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.phrases import fate_text
 from jupyter_gpupool.client.request import Prepared, prepare_cell
 from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line
@@ -28,6 +28,7 @@ from jupyter_gpupool.client.text import plain
 from jupyter_gpupool.client.verbs import VERBS, Verb, one_job, resolve, some_jobs
 from jupyter_gpupool.notebook import completion, live, views
 from jupyter_gpupool.notebook.api import submitted
+from jupyter_gpupool.notebook.completion import WHAT
 from jupyter_gpupool.notebook.pool import client as pool
 
 NAME = "%gpupool"
@@ -88,10 +89,9 @@ class GpupoolMagics(Magics):
             return own[verb](words[1:])
         if verb in VERBS:
             return _ask(verb, VERBS[verb], words[1:])
-        names = [*VERBS, *own]
         raise Refused(
             "invalid_option",
-            f"{NAME} has no command {verb!r}.{nearest(verb, names)}",
+            f"{NAME} has no command {verb!r}.{nearest(verb, WHAT)}",
             hint=f"{NAME} --help lists them.",
         )
 
@@ -157,7 +157,7 @@ class GpupoolMagics(Magics):
     # -- this kernel -----------------------------------------------------------------------------
 
     def _acquire(self, words: list[str]) -> None:
-        parser = _parser("acquire", text="take GPUs, or a part of one, for this kernel")
+        parser = _parser("acquire")
         options.add_options(parser, LEASE)
         line = parser.read(words)
         request = {**options.given(line, LEASE), "pid": os.getpid(), "name": "kernel"}
@@ -176,7 +176,7 @@ class GpupoolMagics(Magics):
             print(f"{' and '.join(loaded)} {TOO_LATE}", file=sys.stderr)
 
     def _give_back(self, words: list[str]) -> None:
-        _parser("give-back", text="give back what this kernel acquired").read(words)
+        _parser("give-back").read(words)
         if not self._leases:
             print("This kernel holds nothing.")
         while self._leases:
@@ -203,8 +203,8 @@ def unload(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("gpupool", None)
 
 
-def _parser(verb: str, name: str = NAME, text: str = "") -> Parser:
-    return Parser(f"{name} {verb}", text or WHAT.get(verb, ""))
+def _parser(verb: str, name: str = NAME) -> Parser:
+    return Parser(f"{name} {verb}", WHAT[verb])
 
 
 def _words(line: str) -> list[str]:
@@ -215,7 +215,7 @@ def _words(line: str) -> list[str]:
 
 
 def _ask(name: str, verb: Verb, words: list[str]) -> Any:
-    parser = _parser(name, text=verb.what)
+    parser = _parser(name)
     parser.add_argument("--json", action="store_true", help="return the answer as a dict")
     verb.arguments(parser)
     line = parser.read(words)
@@ -284,14 +284,3 @@ def _help() -> str:
     return "\n".join(
         [*lines, "", f"%{NAME} submit on top of a cell submits the cell. {NAME} VERB --help says more."]
     )
-
-
-WHAT = {
-    "submit": "submit a script or a notebook as a job that outlives this kernel",
-    **{name: verb.what for name, verb in VERBS.items()},
-    "logs": "what a job has printed; -f follows it until Interrupt",
-    "wait": "wait until jobs have ended, or until Interrupt",
-    "fetch": "bring a job's files, variables or result here",
-    "acquire": "take GPUs, or a part of one, for this kernel",
-    "give-back": "give back what this kernel acquired",
-}

@@ -15,8 +15,9 @@ from typing import Any
 import ipywidgets
 
 from jupyter_gpupool.client import render
-from jupyter_gpupool.client.api import ENDED, Client
+from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.following import ENDED, concerns
 from jupyter_gpupool.client.sse import parse_events
 from jupyter_gpupool.notebook import html
 
@@ -26,7 +27,6 @@ TAIL_BYTES = 16 * 1024
 TAIL_LINES = 12
 LOG_WAIT = 2  # seconds that a request for more of the log may take: so long may closing last
 BAR_STYLE = {"completed": "success", "failed": "danger", "timed_out": "danger"}
-BROAD = frozenset({"reset", "plan"})  # events after which any waiting job may stand differently
 CALM = 0.2  # seconds between updates of the log, however much the job prints
 RETRY = 2.0  # seconds between tries when the service does not answer
 
@@ -104,7 +104,7 @@ class JobView(ipywidgets.VBox):  # type: ignore[misc]
                         if self._left.is_set():
                             return
                         last = event.id or last
-                        if event.name in BROAD or _is_about(event.data, self._id):
+                        if concerns(event, [self._id]):
                             yield self._client.job(self._id)
             except (OSError, PoolError) as error:
                 if getattr(error, "code", "") == "not_found":
@@ -158,7 +158,3 @@ class JobView(ipywidgets.VBox):  # type: ignore[misc]
         except PoolError as error:
             self._cancel.disabled = False
             self._say(str(error))
-
-
-def _is_about(data: Any, job: int) -> bool:
-    return isinstance(data, dict) and data.get("job", data.get("id")) == job

@@ -24,6 +24,7 @@ from tornado.netutil import bind_unix_socket
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.files import write_whole
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup, return_own_cgroup
@@ -167,9 +168,7 @@ def _describe(stack: AsyncExitStack, service: Service) -> None:
         "python": sys.executable,
     }
     target = service.config.home.service_record
-    part = target.with_suffix(".part")
-    part.write_text(json.dumps(record))
-    os.replace(part, target)
+    write_whole(target, json.dumps(record))
     stack.callback(target.unlink, missing_ok=True)
 
 

@@ -1,4 +1,7 @@
-"""Times on the wire: ISO 8601 in UTC with Z, whole seconds."""
+"""Times on the wire.
+
+Owns: their one form, ISO 8601 in UTC with Z, in whole seconds. Never: a clock.
+"""
 
 from __future__ import annotations
 

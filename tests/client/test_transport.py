@@ -188,7 +188,7 @@ def test_home_uses_a_private_folder_for_sockets_when_paths_are_long(tmp_path: Pa
     assert short.service_socket == tmp_path / "h" / "run" / "service.sock"
     assert long.sockets.parent == Path("/tmp")
     assert long.sockets.name.startswith(f"gpupool-{os.geteuid()}-")
-    assert len(str(long.launcher_socket)) <= MAX_SOCKET_PATH
+    assert len(str(long.service_socket)) <= MAX_SOCKET_PATH
     assert long.run == long.path / "run"
     try:
         long.make()
