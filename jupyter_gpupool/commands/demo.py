@@ -30,6 +30,7 @@ from jupyter_gpupool.commands import Command
 
 SITE = "4x8x32GiB"
 START_TIMEOUT_S = 120
+END_TIMEOUT_S = 20
 FIRST_PORT = 8888
 PORTS_TRIED = 50
 WELCOME = """
@@ -166,23 +167,16 @@ def running_service(home: Path, options: argparse.Namespace) -> Iterator[Client]
         (home / "policy.yaml").unlink(missing_ok=True)
     if options.allow_root:
         command.append("--allow-root")
-    with (home / "service.log").open("ab") as log:
-        service = subprocess.Popen(
-            command,
-            env=environment(home),
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    log = home / "service.log"
+    service = begin(command, environment(home), log)
     client = Client(Connection(Home.of({"GPUPOOL_HOME": str(home)}).url()))
     try:
-        wait_until(lambda: answers(client), service, home / "service.log", "The pool")
+        wait_until(lambda: answers(client), service, log, "The pool")
         yield client
     finally:
         with contextlib.suppress(PoolError, OSError):
             client.shutdown(keep_jobs=False)
-        end(service, signal.SIGTERM, patience_s=20)
+        end(service)
 
 
 @contextlib.contextmanager
@@ -190,29 +184,20 @@ def running_lab(
     home: Path, work: Path, port: int, token: str, options: argparse.Namespace
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run JupyterLab over `work`; yield its process once it serves."""
-    settings = quiet_settings(home)
     command = [
         *(sys.executable, "-m", "jupyterlab", f"--port={port}", "--ServerApp.port_retries=0"),
         *("--ip=127.0.0.1", f"--ServerApp.root_dir={work}", "--ServerApp.default_url=/lab/tree/tour.ipynb"),
         *(["--no-browser"] if options.no_browser else []),
         *(["--allow-root"] if options.allow_root else []),
     ]
-    with (home / "lab.log").open("ab") as log:
-        lab = subprocess.Popen(
-            command,
-            env={**environment(home), "JUPYTER_TOKEN": token, "JUPYTERLAB_SETTINGS_DIR": str(settings)},
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    own = {"JUPYTER_TOKEN": token, "JUPYTERLAB_SETTINGS_DIR": str(quiet_settings(home))}
+    log = home / "lab.log"
+    lab = begin(command, {**environment(home), **own}, log)
     try:
-        wait_until(
-            lambda: serves(f"http://127.0.0.1:{port}/api?token={token}"), lab, home / "lab.log", "JupyterLab"
-        )
+        wait_until(lambda: serves(f"http://127.0.0.1:{port}/api?token={token}"), lab, log, "JupyterLab")
         yield lab
     finally:
-        end(lab, signal.SIGTERM, patience_s=20)
+        end(lab)
 
 
 def quiet_settings(home: Path) -> Path:
@@ -289,13 +274,26 @@ def pause_without_lab(client: Client) -> None:
     sys.stdin.readline()
 
 
-def end(process: subprocess.Popen[bytes], number: int, patience_s: float) -> None:
+def begin(command: list[str], environ: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a process that a Ctrl-C in this terminal does not reach; what it says is added to `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environ,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a process that the demo started, with patience first."""
     if process.poll() is not None:
         return
-    process.send_signal(number)
+    process.terminate()
     try:
-        process.wait(patience_s)
+        process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

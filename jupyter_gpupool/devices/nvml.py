@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -164,11 +165,7 @@ class NvmlPool:
             joined = {one, other}.union(*(group for group in groups if group & {one, other}))
             groups = [group for group in groups if not group & joined] + [joined]
         named = {uuid: f"{self._node}/nvlink{n}" for n, group in enumerate(groups) for uuid in group}
-        self._cards = [_with_link(card, named.get(card.uuid, "")) for card in self._cards]
-
-
-def _with_link(card: Card, group: str) -> Card:
-    return Card(card.uuid, card.node, card.index, card.model, card.memory_mib, group)
+        self._cards = [replace(card, link_group=named.get(card.uuid, "")) for card in self._cards]
 
 
 def _linked_pairs(handles: dict[str, Any]) -> Iterator[tuple[str, str]]:

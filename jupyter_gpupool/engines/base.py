@@ -13,7 +13,6 @@ from typing import Any, Literal, Protocol, get_args
 EndCause = Literal["exit", "cancel", "limit", "stop", "lost", "reboot", "start"]
 StopCause = Literal["cancel", "limit", "stop"]
 
-END_CAUSES: tuple[EndCause, ...] = get_args(EndCause)
 STOP_CAUSES: tuple[StopCause, ...] = get_args(StopCause)
 
 

@@ -1,4 +1,7 @@
-"""Which boot of the machine this is: process ids mean something within one boot only."""
+"""Which boot of the machine this is.
+
+Owns: its identity, since process ids mean something within one boot only. Never: a clock.
+"""
 
 from __future__ import annotations
 

@@ -71,26 +71,26 @@ def run(environ: Mapping[str, str]) -> int:
     entry = json.loads(environ["GPUPOOL_ENTRY"])
     name = Path(entry["notebook"]).name
     source = _source(Path(environ["GPUPOOL_CODE_DIR"]), entry["notebook"])
-    spec_of_kernel(entry["kernel"])
-    notebook = _prepared(_read(source), name, entry)
+    language = language_of(entry["kernel"])
+    notebook = _prepared(_read(source), name, entry, language)
     manager = Saving(notebook, Path(environ["GPUPOOL_OUT_DIR"]) / name, Path(environ["GPUPOOL_JOB_DIR"]))
     return _execute(manager, entry["kernel"])
 
 
-def spec_of_kernel(name: str) -> None:
-    """Check that the kernel exists.
+def language_of(kernel: str) -> str:
+    """Return the language that a kernel runs.
 
     Raises
     ------
     UnusableError
-        It does not; the sentence names those that do.
+        There is no such kernel; the sentence names those that there are.
     """
     manager = KernelSpecManager()
     try:
-        manager.get_kernel_spec(name)
+        return str(manager.get_kernel_spec(kernel).language)
     except NoSuchKernel:
         known = ", ".join(sorted(manager.find_kernel_specs())) or "none"
-        raise UnusableError(f"There is no kernel named {name!r} here; known kernels: {known}.") from None
+        raise UnusableError(f"There is no kernel named {kernel!r} here; known kernels: {known}.") from None
 
 
 def _source(code: Path, notebook: str) -> Path:
@@ -110,9 +110,8 @@ def _read(source: Path) -> Any:
         ) from None
 
 
-def _prepared(notebook: Any, name: str, entry: dict[str, Any]) -> Any:
+def _prepared(notebook: Any, name: str, entry: dict[str, Any], language: str) -> Any:
     """The notebook with its parameters injected and the marks of an earlier run removed."""
-    language = KernelSpecManager().get_kernel_spec(entry["kernel"]).language
     notebook.metadata["kernelspec"] = {
         **notebook.metadata.get("kernelspec", {}),
         "name": entry["kernel"],
