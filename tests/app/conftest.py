@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jupyter_gpupool.app import main
-from tests.faces.fake import FakeService, fake_service
+from tests.faces.fake import fake  # noqa: F401  (a fixture)
 from tests.faces.real import environment, real_pool
 
 
@@ -26,13 +26,6 @@ class Said(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    with fake_service() as service:
-        monkeypatch.setenv("GPUPOOL_URL", service.url)
-        yield service
 
 
 @pytest.fixture

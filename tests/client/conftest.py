@@ -2,111 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jupyter_gpupool.client.api import Client
-from jupyter_gpupool.client.transport import PREFIX, Connection
+from jupyter_gpupool.client.transport import Connection
+from tests.faces.unix import Answer, UnixService
 
-ROOT = f"{PREFIX}/api/v1/"
 BARE = ("python3.9", "/usr/bin/python3")
 
 
-@dataclass
-class Call:
-    """One request as it arrived."""
+class FakeService(UnixService):
+    """Answers by `answer`, which a test puts in its place, and remembers every call."""
 
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    connection: int
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class Answer:
-    """What to answer; `drop` hangs up instead."""
-
-    body: Any = None
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    drop: bool = False
-    chunks: Any = None
-
-
-class FakeService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers by `answer(call)`, and remembers every call."""
-
-    daemon_threads = True
     reply = Answer
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path), _Handler)
-        self.path = path
-        self.calls: list[Call] = []
-        self.answer: Callable[[Call], Answer] = lambda call: Answer({})
-        self.connections = 0
-
-    @property
-    def url(self) -> str:
-        return f"unix:{self.path}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: FakeService
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections += 1
-        self.number = self.server.connections
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        call = Call(self.command, self.path, dict(self.headers), body, self.number)
-        self.server.calls.append(call)
-        answer = self.server.answer(call)
-        if answer.drop:
-            self.close_connection = True
-            return
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if answer.chunks is not None:
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.close_connection = True
-            for chunk in answer.chunks:
-                self.wfile.write(chunk.encode())
-                self.wfile.flush()
-            return
-        content = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _serve  # noqa: N815
-
-    def address_string(self) -> str:
-        return "unix"
-
-    def log_message(self, *arguments: Any) -> None:
-        """Print nothing."""
 
 
 @pytest.fixture
@@ -120,11 +33,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def service(folder: Path) -> Iterator[FakeService]:
     server = FakeService(folder / "service.sock")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
     yield server
-    server.shutdown()
-    server.server_close()
+    server.end()
 
 
 @pytest.fixture

@@ -169,3 +169,18 @@ REPORT = {
     "gpu_hours": 12.5,
     "capacity_gpu_hours": 336.0,
 }
+
+LOOKS = {
+    "jobs": ("GET jobs", {"jobs": [running()]}, "train.py"),
+    "queue": ("GET queue", {"waiting": [job()], "running": [running()]}, "higher rank"),
+    "quota": ("GET quota", QUOTA, "1.125 of 6"),
+    "gpus": ("GET pool", POOL, "Simulated 8GiB"),
+    "show 7": ("GET jobs/7", running(), "loss 0.1235"),
+    "why 7": ("GET jobs/7", job(), "higher rank"),
+    "cancel 7": ("POST jobs/7/cancel", ended("cancelled"), "Job 7: cancelled"),
+    "hold 7": ("POST jobs/7/hold", job(state="held"), "Job 7:"),
+    "release 7": ("POST jobs/7/release", job(), "Job 7:"),
+    "requeue 7": ("POST jobs/7/requeue", job(), "Job 7:"),
+    "report": ("GET report", REPORT, "12.5"),
+}
+"""Of each question: what the service is asked, what it answers, and a part of what is shown."""

@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import jupyter_gpupool
-from tests.faces.fake import FakeService, fake_service
+from tests.faces.fake import fake  # noqa: F401  (a fixture)
 
 
 class Ran(NamedTuple):
@@ -39,13 +39,6 @@ class Notebook:
     def display(self, cell: str) -> dict[str, Any]:
         """Return the display data of a cell's value."""
         return self.run(cell).value._repr_mimebundle_()
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    with fake_service() as service:
-        monkeypatch.setenv("GPUPOOL_URL", service.url)
-        yield service
 
 
 @pytest.fixture

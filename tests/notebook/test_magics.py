@@ -19,26 +19,12 @@ from tests.faces import samples
 from tests.faces.fake import FakeService, refusal
 from tests.notebook.conftest import Notebook
 
-LOOKS = {
-    "jobs": ("GET jobs", {"jobs": [samples.running()]}, "train.py"),
-    "queue": ("GET queue", {"waiting": [samples.job()], "running": [samples.running()]}, "higher rank"),
-    "quota": ("GET quota", samples.QUOTA, "1.125 of 6"),
-    "gpus": ("GET pool", samples.POOL, "Simulated 8GiB"),
-    "show 7": ("GET jobs/7", samples.ended(), "Finished with exit code 0"),
-    "why 7": ("GET jobs/7", samples.job(), "higher rank"),
-    "cancel 7": ("POST jobs/7/cancel", samples.ended("cancelled"), "Job 7: cancelled"),
-    "hold 7": ("POST jobs/7/hold", samples.job(state="held"), "Job 7:"),
-    "release 7": ("POST jobs/7/release", samples.job(), "Job 7:"),
-    "requeue 7": ("POST jobs/7/requeue", samples.job(), "Job 7:"),
-    "report": ("GET report", samples.REPORT, "12.5"),
-}
 
-
-@pytest.mark.parametrize("line", LOOKS)
+@pytest.mark.parametrize("line", samples.LOOKS)
 def test_a_question_shows_its_answer_as_text_and_html(
     notebook: Notebook, fake: FakeService, line: str
 ) -> None:
-    key, reply, text = LOOKS[line]
+    key, reply, text = samples.LOOKS[line]
     fake.answers[key] = (200, reply)
     shown = notebook.display(f"%gpupool {line}")
     assert text in shown["text/plain"]
@@ -121,10 +107,6 @@ def accepting(fake: FakeService) -> FakeService:
     fake.answers["POST jobs"] = (201, samples.job())
     fake.answers["POST jobs?dry_run=true"] = (200, samples.DRY_RUN)
     fake.answers["GET jobs/7"] = (200, samples.ended())
-    original = fake.answer
-    fake.answer = lambda method, path, body: (  # type: ignore[method-assign]
-        (200, {}) if "/snapshots/" in path else original(method, path, body)
-    )
     return fake
 
 
@@ -134,9 +116,7 @@ def test_a_script_is_submitted_with_its_arguments(
     (tmp_path / "train.py").write_text("print(1)")
     ran = notebook.run("job = %gpupool submit train.py --gpus 1 -- --lr 0.1\njob.id")
     assert ran.value == 7
-    assert [line.split()[0] for line in ran.out.splitlines()] == ["Job", "Held", "Output", "Out[1]:"][
-        :3
-    ] or True
+    assert [line.split()[0] for line in ran.out.splitlines()][:3] == ["Job", "Held", "Output"]
     (body,) = accepting.sent("POST jobs")
     assert body["kind"] == "script"
     assert body["entry"] == {"script": "train.py", "args": ["--lr", "0.1"]}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +13,22 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403  (as a plugin it would
 
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.server import gateway
+from tests.faces.unix import Answer, Call, UnixService
 
-PREFIX = "/services/gpupool/api/v1/"
 
-
-class FakeService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers what it was told to, and remembers what it was asked."""
-
-    daemon_threads = True
+class FakeService(UnixService):
+    """Answers what it was told to; while `hold` is clear, not yet."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
-        self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.answers: dict[str, Answer] = {}
         self.hold = threading.Event()
         self.hold.set()
-        super().__init__(str(path), _Handler)
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        super().__init__(path)
+
+    def answer(self, call: Call) -> Answer:
+        self.hold.wait(10)
+        missing = Answer({"error": {"code": "not_found", "message": "No."}}, 404)
+        return self.answers.get(call.key, missing)
 
     def says(self, request: str, body: Any, status: int = 200, **headers: str) -> None:
         """Answer e.g. ``GET quota`` with JSON, or with bytes as they are."""
@@ -42,7 +38,7 @@ class FakeService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             "Content-Type": content_type,
             **{name.replace("_", "-"): text for name, text in headers.items()},
         }
-        self.answers[request] = status, named, json.dumps(body).encode() if is_json else body
+        self.answers[request] = Answer(body, status, named)
 
     def again(self) -> FakeService:
         """Start anew at the same socket."""
@@ -56,35 +52,7 @@ class FakeService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def crash(self) -> None:
         """End as a service does that is killed: its socket stays."""
         self.hold.set()
-        self.shutdown()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: FakeService
-
-    def address_string(self) -> str:
-        return "unix"
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        asked = self.path.removeprefix(PREFIX)
-        self.server.asked.append((self.command, asked, dict(self.headers)))
-        self.server.hold.wait(10)
-        missing = (404, {}, b'{"error": {"code": "not_found", "message": "No."}}')
-        status, headers, body = self.server.answers.get(f"{self.command} {asked}", missing)
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = _answer  # noqa: N815
+        self.end()
 
 
 @pytest.fixture

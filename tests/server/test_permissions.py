@@ -35,7 +35,7 @@ def authorizer(jp_web_app, monkeypatch, service):
 async def test_without_a_login_nothing_is_shown_or_done(ask, service, path, method, action):
     answer = await ask(path, method, headers={"Authorization": ""})
     assert answer.code == 403
-    assert service.asked == []
+    assert service.calls == []
 
 
 @pytest.mark.parametrize(("path", "method", "action"), REQUESTS)
@@ -43,7 +43,7 @@ async def test_a_denial_of_the_authorizer_holds(ask, authorizer, service, path, 
     answer = await ask(path, method)
     assert answer.code == 403
     assert authorizer.asked == [(action, "gpupool")]
-    assert service.asked == []
+    assert service.calls == []
 
 
 async def test_permission_to_look_is_none_to_act(ask, authorizer, service):
