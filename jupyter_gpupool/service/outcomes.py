@@ -110,8 +110,18 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
         The host memory and the memory of its card(s) that the job had.
     """
     lines = traceback_tail(log_tail)
-    last = lines[-1] if lines else ""
-    if ended.oom or _HOST_OOM.search(last):
+    return (
+        _out_of_memory(ended, log_tail, lines, memory_mib, gpu_mib)
+        or _by_the_engine(ended, lines)
+        or _by_the_log(log_tail, lines)
+        or _by_the_end(ended, lines)
+    )
+
+
+def _out_of_memory(
+    ended: Ended, log_tail: str, lines: list[str], memory_mib: int, gpu_mib: int | None
+) -> Diagnosis | None:
+    if ended.oom or _HOST_OOM.search(_last(lines)):
         peak = f" (peak {ended.peak_mib} MiB)" if ended.peak_mib is not None else ""
         return Diagnosis(
             "host_out_of_memory",
@@ -132,10 +142,19 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
             lines,
             limit_mib=gpu_mib,
         )
+    return None
+
+
+def _by_the_engine(ended: Ended, lines: list[str]) -> Diagnosis | None:
     if ended.cause == "lost":
         return Diagnosis("runner_killed", ended.message or "The job's runner was killed.", "", lines)
     if ended.cause == "start":
         return Diagnosis("not_started", ended.message or "The job could not be started.", "", lines)
+    return None
+
+
+def _by_the_log(log_tail: str, lines: list[str]) -> Diagnosis | None:
+    last = _last(lines)
     if "No space left on device" in log_tail:
         return Diagnosis("disk_full", "A disk that the job wrote to is full.", _FULL_HINT, lines)
     if last == "The notebook's kernel died.":
@@ -154,11 +173,16 @@ def diagnose(ended: Ended, log_tail: str, *, memory_mib: int, gpu_mib: int | Non
         return Diagnosis(
             "gpu_fault", f"The GPU reported a fault: {xid.group(0)}.", "Tell the administrator.", lines
         )
+    return None
+
+
+def _by_the_end(ended: Ended, lines: list[str]) -> Diagnosis:
+    last = _last(lines)
     if ended.signal is not None:
         return Diagnosis(
             "signal", f"The job was ended by {_signal_name(ended.signal)}.", _blame(ended.signal), lines
         )
-    if lines and _EXCEPTION.match(last):
+    if _EXCEPTION.match(last):
         return Diagnosis("exception", last.strip(), "", lines)
     if ended.message:  # the log could not tell
         return Diagnosis("disk_full", ended.message, _FULL_HINT, lines)
@@ -191,6 +215,10 @@ def traceback_tail(log: str) -> list[str]:
     )
     found = lines[start : len(lines) if end is None else end + 1]
     return found[-TRACEBACK_LINES:]
+
+
+def _last(lines: list[str]) -> str:
+    return lines[-1] if lines else ""
 
 
 def _signal_name(number: int) -> str:

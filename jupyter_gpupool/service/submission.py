@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,16 @@ class Rules:
         ]
 
 
+@contextmanager
+def _units_in_words() -> Iterator[None]:
+    """Refuse an amount that cannot be read, with what to write instead."""
+    try:
+        yield
+    except units.UnitError as error:
+        raise invalid(error.message, error.remedy) from None
+
+
+@_units_in_words()
 def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
     """Return the job that a request describes.
 
@@ -60,22 +71,13 @@ def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
     ApiError
         A value is not allowed; one sentence says which, with the numbers and what to write instead.
     """
-    try:
-        return _new_job(body, rules, key)
-    except units.UnitError as error:
-        raise invalid(error.message, error.remedy) from None
-
-
-def _new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
     policy = rules.policy
     entry = check(ENTRIES[body.kind], body.entry, within="entry").model_dump()
     if body.snapshot is None and body.kind in WITH_PAYLOAD:
         raise invalid(f"A {body.kind} is run from a snapshot, and the request names none.")
     if any("\0" in name + value or "=" in name or not name for name, value in body.environment.items()):
         raise invalid("A name or value of the environment holds a character that no environment can hold.")
-    partition = _known(body.partition, rules.frame.partitions, "partition")
-    if partition and "job" not in rules.frame.partitions[partition].kinds:
-        raise invalid(f"The partition {partition} takes sessions only.", "Leave out --partition.")
+    partition = _partition(body.partition, rules, "job")
     request = _job_request(body.resources, rules, partition)
     group = _group(body.group, rules, request)
     limit = _limit(body.time, rules.limits(group).job_time, policy.jobs.default_time)
@@ -101,6 +103,7 @@ def _new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
     )
 
 
+@_units_in_words()
 def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | None) -> NewSession:
     """Return the session that a request for a lease describes; it lives with process `pid`.
 
@@ -109,15 +112,10 @@ def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | Non
     ApiError
         As `new_job`.
     """
-    try:
-        partition = _known(body.partition, rules.frame.partitions, "partition")
-        if partition and "session" not in rules.frame.partitions[partition].kinds:
-            raise invalid(f"The partition {partition} takes jobs only.", "Leave out --partition.")
-        request = _session_request(body, rules, partition)
-        group = _group(body.group, rules, request)
-        limit = _limit(body.time, rules.limits(group).session_time, rules.policy.jobs.default_time)
-    except units.UnitError as error:
-        raise invalid(error.message, error.remedy) from None
+    partition = _partition(body.partition, rules, "session")
+    request = _session_request(body, rules, partition)
+    group = _group(body.group, rules, request)
+    limit = _limit(body.time, rules.limits(group).session_time, rules.policy.jobs.default_time)
     return NewSession(
         owner=rules.who.user,
         group=group,
@@ -132,17 +130,16 @@ def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | Non
 
 def work_of(new: NewJob | NewSession, now: int, id: int = 0) -> Work:
     """Return what the scheduler would see of work that is not in the ledger yet."""
-    job = isinstance(new, NewJob)
     return Work(
         id=id,
-        kind="job" if job else "session",
+        kind="job" if isinstance(new, NewJob) else "session",
         user=new.owner,
         group=new.group,
         priority=new.priority,
         submitted=now,
         limit=new.limit_s,
         request=new.request,
-        resumable=new.resumable if isinstance(new, NewJob) else False,
+        resumable=isinstance(new, NewJob) and new.resumable,
         window=new.window if isinstance(new, NewJob) else None,
     )
 
@@ -150,10 +147,8 @@ def work_of(new: NewJob | NewSession, now: int, id: int = 0) -> Work:
 def _job_request(asked: Resources, rules: Rules, partition: str | None) -> Request:
     """Return what a job needs; without a size, one whole GPU."""
     cards = rules.cards("job", partition)
-    gpus, mib = _size(asked, cards)
-    if gpus is None and mib is None:
-        gpus = 1
-    return _filled(asked, rules, cards, gpus or 0, mib or 0, None, partition)
+    gpus, mib = _or_one_gpu(*_size(asked, cards))
+    return _filled(asked, rules, cards, gpus, mib, None, partition)
 
 
 def _session_request(asked: Resources, rules: Rules, partition: str | None) -> Request:
@@ -161,23 +156,17 @@ def _session_request(asked: Resources, rules: Rules, partition: str | None) -> R
     cards = rules.cards("session", partition)
     gpus, mib = _size(asked, cards)
     least = min((card.memory_mib for card in cards), default=0)
-    names = [partition] if partition else [name for name in rules.frame.partitions if _takes(rules, name)]
+    open_to_it = [name for name, found in rules.frame.partitions.items() if "session" in found.kinds]
+    names = [partition] if partition else open_to_it
     slices = [cut for name in names for cut in rules.policy.partitions[name].slices]
     fitting = sorted(
         (cut for cut in slices if _holds(cut, gpus, mib, least)), key=lambda cut: _mib(cut, least)
     )
     if not fitting:
-        return _filled(
-            asked, rules, cards, 1 if gpus is None and mib is None else gpus or 0, mib or 0, None, partition
-        )
+        return _filled(asked, rules, cards, *_or_one_gpu(gpus, mib), None, partition)
     cut = fitting[0]
-    if cut.share is None:
-        return _filled(asked, rules, cards, cut.gpus or 0, 0, cut, partition)
-    return _filled(asked, rules, cards, 0, _mib(cut, least), cut, partition)
-
-
-def _takes(rules: Rules, partition: str) -> bool:
-    return "session" in rules.frame.partitions[partition].kinds
+    whole, part = (0, _mib(cut, least)) if cut.share else (cut.gpus or 0, 0)
+    return _filled(asked, rules, cards, whole, part, cut, partition)
 
 
 def _holds(cut: Slice, gpus: int | None, mib: int | None, card_mib: int) -> bool:
@@ -209,6 +198,11 @@ def _size(asked: Resources, cards: list[Gpu]) -> tuple[int | None, int | None]:
     return (None, None) if asked.gpus is None else (units.parse_count(asked.gpus, what="--gpus"), None)
 
 
+def _or_one_gpu(gpus: int | None, mib: int | None) -> tuple[int, int]:
+    """Return the size that was asked for; where none was, one whole GPU."""
+    return (1, 0) if gpus is None and mib is None else (gpus or 0, mib or 0)
+
+
 def _filled(
     asked: Resources,
     rules: Rules,
@@ -220,27 +214,18 @@ def _filled(
 ) -> Request:
     """Return the request with the CPUs and the memory that go with its part of the cards."""
     defaults = rules.policy.defaults
-    part = gpus, 1
-    if mib:
-        part = (
-            (cut.share if cut and cut.share else (mib, max(card.memory_mib for card in cards)))
-            if cards
-            else (1, 1)
-        )
-    cpus = defaults.cpus_per_gpu * part[0] // part[1]
+    part, of = _part_of_a_card(gpus, mib, cut, cards)
     if asked.cpus is not None:
         cpus = units.parse_cpus(asked.cpus, what="--cpus")
-    elif cut and cut.cpus:
-        cpus = cut.cpus
-    cpus = cpus if asked.cpus is not None else max(1000, cpus)
-    memory = (
-        defaults.memory_per_gpu * part[0] // part[1]
-        or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
-    )
+    else:
+        cpus = max(1000, (cut and cut.cpus) or defaults.cpus_per_gpu * part // of)
     if asked.mem is not None:
         memory = units.parse_size(asked.mem, what="--mem")
-    elif cut and cut.memory:
-        memory = cut.memory
+    else:
+        in_proportion = (
+            defaults.memory_per_gpu * part // of or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
+        )
+        memory = (cut and cut.memory) or in_proportion
     return Request(
         gpus=gpus,
         gpu_mib=mib,
@@ -250,6 +235,23 @@ def _filled(
         memory_mib=memory,
         partition=partition,
     )
+
+
+def _part_of_a_card(gpus: int, mib: int, cut: Slice | None, cards: list[Gpu]) -> tuple[int, int]:
+    """Return the fraction (numerator, denominator) of what goes with a card; of several cards, above one."""
+    if not mib:
+        return gpus, 1
+    if cut and cut.share:
+        return cut.share
+    return (mib, max(card.memory_mib for card in cards)) if cards else (1, 1)
+
+
+def _partition(asked: str | None, rules: Rules, kind: Kind) -> str | None:
+    name = _known(asked, rules.frame.partitions, "partition")
+    if name and kind not in rules.frame.partitions[name].kinds:
+        other = "sessions" if kind == "job" else "jobs"
+        raise invalid(f"The partition {name} takes {other} only.", "Leave out --partition.")
+    return name
 
 
 def _group(asked: str | None, rules: Rules, request: Request) -> str:
