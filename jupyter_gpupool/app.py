@@ -17,10 +17,16 @@ from collections.abc import Sequence
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.arguments import HelpAsked, Parser, nearest
 from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.verbs import VERBS
 from jupyter_gpupool.commands import Command
 
 PROGRAM = "jupyter gpupool"
 MISTYPED = ("invalid_option", "unknown_option")
+
+
+def _asks(verb: str) -> tuple[str, str]:
+    return f"look:{verb.upper()}", VERBS[verb].what
+
 
 # name: (where the command is, what it does in one line), in the order in which help lists them
 COMMANDS = {
@@ -30,21 +36,21 @@ COMMANDS = {
     "status": ("pool:STATUS", "which pool this is, who serves it, and what it is doing"),
     "submit": ("work:SUBMIT", "queue a script or a notebook as a job that outlives this shell"),
     "run": ("run:RUN", "run a command here, on GPUs that are given back when it ends"),
-    "jobs": ("look:JOBS", "my jobs"),
-    "queue": ("look:QUEUE", "all that waits, in order, and all that runs"),
-    "quota": ("look:QUOTA", "my quota and my group's, and what is used of them"),
-    "gpus": ("look:GPUS", "the cards and who uses them"),
-    "show": ("look:SHOW", "everything about one job"),
-    "why": ("look:WHY", "what a job waits for, or why it ended as it did"),
+    "jobs": _asks("jobs"),
+    "queue": _asks("queue"),
+    "quota": _asks("quota"),
+    "gpus": _asks("gpus"),
+    "show": _asks("show"),
+    "why": _asks("why"),
     "logs": ("work:LOGS", "what a job has printed; -f follows it"),
     "wait": ("work:WAIT", "wait until jobs have ended"),
-    "cancel": ("look:CANCEL", "end jobs, or take them out of the queue"),
-    "hold": ("look:HOLD", "keep queued jobs from starting"),
-    "release": ("look:RELEASE", "let held jobs start"),
-    "requeue": ("look:REQUEUE", "stop jobs and put them back into the queue"),
+    "cancel": _asks("cancel"),
+    "hold": _asks("hold"),
+    "release": _asks("release"),
+    "requeue": _asks("requeue"),
     "fetch": ("work:FETCH", "copy a job's results into a folder"),
     "policy": ("policy:POLICY", "check, show, compare, apply or roll back the policy"),
-    "report": ("look:REPORT", "who used how much"),
+    "report": _asks("report"),
     "doctor": ("doctor:DOCTOR", "check what the pool needs on this machine"),
     "enable": ("settings:ENABLE", "let jobs of another Python use should_stop() and progress()"),
     "config": ("settings:CONFIG", "your own settings: which variables are always sent to jobs"),

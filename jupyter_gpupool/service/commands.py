@@ -62,6 +62,17 @@ def work_spec(
     )
 
 
+def granted(lease: LeaseRecord, card_mib: int) -> dict[str, str]:
+    """Return the variables by which a process finds the cards of its lease, and keeps to its part of them."""
+    return modes.environment(
+        lease.mode,  # type: ignore[arg-type]
+        [(share.uuid, share.mib) for share in lease.placement.gpus],
+        card_mib=card_mib,
+        lease_id=lease.id,
+        cpus_milli=lease.request.cpus_milli,
+    )
+
+
 def _argv(job: Job, code: Path) -> tuple[str, ...]:
     python = str(job.interpreter["python"])
     match job.kind:
@@ -86,15 +97,7 @@ def _environment(
     job: Job, lease: LeaseRecord, config: ServiceConfig, folder: Path, code: Path, card_mib: int
 ) -> dict[str, str]:
     """Return the user's variables, with the lease's and the job's own laid over them."""
-    gpus = [(share.uuid, share.mib) for share in lease.placement.gpus]
-    granted = modes.environment(
-        lease.mode,  # type: ignore[arg-type]
-        gpus,
-        card_mib=card_mib,
-        lease_id=lease.id,
-        cpus_milli=job.request.cpus_milli,
-    )
-    found = modes.merged(job.environment, granted)
+    found = modes.merged(job.environment, granted(lease, card_mib))
     for name, value in _defaults(job, config).items():
         found.setdefault(name, value)
     attempt = folder / str(job.attempt)

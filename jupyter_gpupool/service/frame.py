@@ -19,6 +19,7 @@ from jupyter_gpupool.scheduler.model import (
     Group,
     Node,
     Partition,
+    Placement,
     PriorityClass,
     Quota,
     Settings,
@@ -48,6 +49,15 @@ class Frame:
         """Return the next moment at which a window opens or closes."""
         edges = (edge for spans in self.windows.values() for span in spans for edge in span if edge > now)
         return min(edges, default=None)
+
+    def cards_of(self, placement: Placement) -> dict[str, Gpu]:
+        """Return the cards of a placement that are still there, by UUID."""
+        uuids = {share.uuid for share in placement.gpus}
+        return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid in uuids}
+
+    def card_mib(self, placement: Placement) -> int:
+        """Return the memory of a whole card of a placement, in MiB; 0 without a card."""
+        return min((gpu.memory_mib for gpu in self.cards_of(placement).values()), default=0)
 
 
 def frame_of(

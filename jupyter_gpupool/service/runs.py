@@ -78,7 +78,8 @@ class Runs:
             jobs, folder = self._config.jobs, self._config.jobs / str(job.id)
             for needed in (jobs, folder, folder / "out", folder / "checkpoint"):
                 needed.mkdir(mode=0o700, exist_ok=True)
-            spec = work_spec(job, lease, self._config, self._snapshots, self._card_mib(lease))
+            card_mib = self._controller.frame.card_mib(lease.placement)
+            spec = work_spec(job, lease, self._config, self._snapshots, card_mib)
             await self._engine.start(spec)
         except (EngineError, OSError) as error:
             self._not_started(job, str(error))
@@ -118,10 +119,6 @@ class Runs:
 
     def _lease(self, job: Job) -> LeaseRecord | None:
         return None if job.lease is None else self._ledger.leases[job.lease]
-
-    def _card_mib(self, lease: LeaseRecord) -> int:
-        uuids = {share.uuid for share in lease.placement.gpus}
-        return min((gpu.memory_mib for gpu in self._controller.frame.gpus if gpu.uuid in uuids), default=0)
 
     # -- ending ----------------------------------------------------------------------------------
 

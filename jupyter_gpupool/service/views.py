@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from jupyter_gpupool.devices import modes
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
 from jupyter_gpupool.ledger.store import Ledger
-from jupyter_gpupool.scheduler.model import Gpu, Placement, Request, Verdict
+from jupyter_gpupool.scheduler.model import Placement, Request, Verdict
+from jupyter_gpupool.service.commands import granted
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.identity import Identity
@@ -142,7 +143,7 @@ class Views:
 
     def placement(self, placement: Placement, mode: str) -> PlacementReply:
         """Return where work runs."""
-        cards = self._cards(placement)
+        cards = self._controller.frame.cards_of(placement)
         return {
             "nodes": list(placement.nodes),
             "gpus": [
@@ -159,18 +160,7 @@ class Views:
         }
 
     def _lease_environment(self, lease: LeaseRecord) -> dict[str, str]:
-        cards = self._cards(lease.placement)
-        return modes.environment(
-            lease.mode,  # type: ignore[arg-type]
-            [(share.uuid, share.mib) for share in lease.placement.gpus],
-            card_mib=min((card.memory_mib for card in cards.values()), default=0),
-            lease_id=lease.id,
-            cpus_milli=lease.request.cpus_milli,
-        )
-
-    def _cards(self, placement: Placement) -> dict[str, Gpu]:
-        uuids = {share.uuid for share in placement.gpus}
-        return {gpu.uuid: gpu for gpu in self._controller.frame.gpus if gpu.uuid in uuids}
+        return granted(lease, self._controller.frame.card_mib(lease.placement))
 
 
 def request_reply(request: Request) -> RequestReply:
