@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from jupyter_gpupool.ledger import LedgerUnavailable
-from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.events import Bus
@@ -36,7 +35,7 @@ class Housekeeping:
     ):
         self._config = config
         self._controller = controller
-        self._ledger: Ledger = controller.ledger
+        self._ledger = controller.ledger
         self._snapshots = snapshots
         self._bus = bus
         self._news = news

@@ -22,6 +22,7 @@ API = f"{ROOT}/api/v1"
 Action = Literal["read", "submit", "change", "administer"]
 Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "service"]
 Stream = Literal["events", "upload"]
+Handle = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Route:
     action: Action
     resource: Resource
     summary: str
-    handle: Callable[[Call[Any]], Awaitable[Any]]
+    handle: Handle
     reply: Any = replies.DoneReply
     body: type[BaseModel] | None = None
     status: int = 200
@@ -84,41 +85,28 @@ LIMIT = Parameter("limit", int, 100, "At most so many.", least=1, most=10_000)
 DRY_RUN = Parameter("dry_run", bool, False, "Say where and when it would start, and submit nothing.")
 DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
 
+
+def _look(path: str, resource: Resource, summary: str, handle: Handle, reply: Any, **more: Any) -> Route:
+    return Route("GET", f"{API}/{path}", "read", resource, summary, handle, reply, **more)
+
+
+def _act(verb: str, summary: str, handle: Handle) -> Route:
+    return Route("POST", f"{API}/jobs/{{id}}/{verb}", "change", "job", summary, handle, replies.JobReply)
+
+
+LOG = "A job's output from an offset; X-Gpupool-Offset is the next, X-Gpupool-Ended says if it is the end."
+SUBMIT = "Submit a job; the same Idempotency-Key gives the same job."
+ACQUIRE = "Ask for a lease: 201 when it is held, 202 when it waits."
+SNAPSHOT = "Send the code of a job: an uncompressed tar."
+EVENTS = "What happens, as server-sent events; Last-Event-ID resumes."
+
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "GET",
-        f"{API}/whoami",
-        "read",
-        "pool",
-        "Who asks, and which pool this is.",
-        pool.whoami,
-        replies.WhoamiReply,
-    ),
-    Route(
-        "GET",
-        f"{API}/quota",
-        "read",
-        "pool",
-        "What the user's groups may use, and do.",
-        pool.quota,
-        replies.QuotaReply,
-    ),
-    Route(
-        "GET", f"{API}/pool", "read", "pool", "The cards and who is on them.", pool.pool, replies.PoolReply
-    ),
-    Route(
-        "GET",
-        f"{API}/queue",
-        "read",
-        "queue",
-        "What waits, in order, and what runs.",
-        jobs.queue,
-        replies.QueueReply,
-    ),
-    Route(
-        "GET",
-        f"{API}/jobs",
-        "read",
+    _look("whoami", "pool", "Who asks, and which pool this is.", pool.whoami, replies.WhoamiReply),
+    _look("quota", "pool", "What the user's groups may use, and do.", pool.quota, replies.QuotaReply),
+    _look("pool", "pool", "The cards and who is on them.", pool.pool, replies.PoolReply),
+    _look("queue", "queue", "What waits, in order, and what runs.", jobs.queue, replies.QueueReply),
+    _look(
+        "jobs",
         "job",
         "The user's jobs, newest first.",
         jobs.list_jobs,
@@ -130,66 +118,27 @@ ROUTES: tuple[Route, ...] = (
         f"{API}/jobs",
         "submit",
         "job",
-        "Submit a job; the same Idempotency-Key gives the same job.",
+        SUBMIT,
         jobs.submit,
         replies.JobReply | replies.DryRunReply,
-        wire.JobRequest,
-        201,
-        (DRY_RUN,),
+        body=wire.JobRequest,
+        status=201,
+        query=(DRY_RUN,),
     ),
-    Route(
-        "GET", f"{API}/jobs/{{id}}", "read", "job", "One job, and why it waits.", jobs.show, replies.JobReply
-    ),
-    Route("POST", f"{API}/jobs/{{id}}/cancel", "change", "job", "End a job.", jobs.cancel, replies.JobReply),
-    Route(
-        "POST",
-        f"{API}/jobs/{{id}}/hold",
-        "change",
-        "job",
-        "Keep a job from starting.",
-        jobs.hold,
-        replies.JobReply,
-    ),
-    Route(
-        "POST",
-        f"{API}/jobs/{{id}}/release",
-        "change",
-        "job",
-        "Let a held job start.",
-        jobs.release,
-        replies.JobReply,
-    ),
-    Route(
-        "POST",
-        f"{API}/jobs/{{id}}/requeue",
-        "change",
-        "job",
-        "Stop a job and queue it again.",
-        jobs.requeue,
-        replies.JobReply,
-    ),
-    Route(
-        "GET",
-        f"{API}/jobs/{{id}}/logs",
-        "read",
-        "files",
-        "A job's output from an offset; X-Gpupool-Offset is the next, X-Gpupool-Ended says if it is the end.",
-        files.log,
-        bytes,
-        query=(OFFSET, ATTEMPT, WAIT),
-    ),
-    Route(
-        "GET",
-        f"{API}/jobs/{{id}}/artifacts",
-        "read",
+    _look("jobs/{id}", "job", "One job, and why it waits.", jobs.show, replies.JobReply),
+    _act("cancel", "End a job.", jobs.cancel),
+    _act("hold", "Keep a job from starting.", jobs.hold),
+    _act("release", "Let a held job start.", jobs.release),
+    _act("requeue", "Stop a job and queue it again.", jobs.requeue),
+    _look("jobs/{id}/logs", "files", LOG, files.log, bytes, query=(OFFSET, ATTEMPT, WAIT)),
+    _look(
+        "jobs/{id}/artifacts",
         "files",
         "The files that a job left.",
         files.list_artifacts,
         replies.ArtifactsReply,
     ),
-    Route(
-        "GET", f"{API}/jobs/{{id}}/artifacts/{{name}}", "read", "files", "One of them.", files.artifact, bytes
-    ),
+    _look("jobs/{id}/artifacts/{name}", "files", "One of them.", files.artifact, bytes),
     Route(
         "HEAD",
         f"{API}/snapshots/{{sha256}}",
@@ -204,9 +153,8 @@ ROUTES: tuple[Route, ...] = (
         f"{API}/snapshots/{{sha256}}",
         "submit",
         "snapshot",
-        "Send the code of a job: an uncompressed tar.",
+        SNAPSHOT,
         files.receive_snapshot,
-        body=None,
         status=201,
         stream="upload",
     ),
@@ -215,25 +163,14 @@ ROUTES: tuple[Route, ...] = (
         f"{API}/leases",
         "submit",
         "lease",
-        "Ask for a lease: 201 when it is held, 202 when it waits.",
+        ACQUIRE,
         leases.acquire,
         replies.LeaseReply,
-        wire.LeaseRequest,
-        201,
+        body=wire.LeaseRequest,
+        status=201,
     ),
-    Route(
-        "GET", f"{API}/leases", "read", "lease", "The user's leases.", leases.list_leases, replies.LeasesReply
-    ),
-    Route(
-        "GET",
-        f"{API}/leases/{{id}}",
-        "read",
-        "lease",
-        "One lease.",
-        leases.show,
-        replies.LeaseReply,
-        query=(WAIT,),
-    ),
+    _look("leases", "lease", "The user's leases.", leases.list_leases, replies.LeasesReply),
+    _look("leases/{id}", "lease", "One lease.", leases.show, replies.LeaseReply, query=(WAIT,)),
     Route(
         "DELETE",
         f"{API}/leases/{{id}}",
@@ -243,19 +180,8 @@ ROUTES: tuple[Route, ...] = (
         leases.give_back,
         replies.LeaseReply,
     ),
-    Route(
-        "GET",
-        f"{API}/events",
-        "read",
-        "queue",
-        "What happens, as server-sent events; Last-Event-ID resumes.",
-        admin.events,
-        bytes,
-        stream="events",
-    ),
-    Route(
-        "GET", f"{API}/policy", "read", "policy", "The policy in force.", admin.policy, replies.PolicyReply
-    ),
+    _look("events", "queue", EVENTS, admin.events, bytes, stream="events"),
+    _look("policy", "policy", "The policy in force.", admin.policy, replies.PolicyReply),
     Route(
         "POST",
         f"{API}/policy",
@@ -264,18 +190,9 @@ ROUTES: tuple[Route, ...] = (
         "Check a policy, or put it in force.",
         admin.change_policy,
         replies.PolicyCheckReply,
-        wire.PolicyRequest,
+        body=wire.PolicyRequest,
     ),
-    Route(
-        "GET",
-        f"{API}/report",
-        "read",
-        "pool",
-        "What was used.",
-        admin.report,
-        replies.ReportReply,
-        query=(DAYS,),
-    ),
+    _look("report", "pool", "What was used.", admin.report, replies.ReportReply, query=(DAYS,)),
     Route(
         "POST",
         f"{API}/shutdown",
@@ -285,7 +202,7 @@ ROUTES: tuple[Route, ...] = (
         admin.shutdown,
         body=wire.ShutdownRequest,
     ),
-    Route("GET", f"{API}/openapi.json", "read", "service", "This document.", admin.openapi, dict),
+    _look("openapi.json", "service", "This document.", admin.openapi, dict),
     Route(
         "GET",
         f"{ROOT}/health",

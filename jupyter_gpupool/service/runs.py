@@ -18,7 +18,6 @@ from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, St
 from jupyter_gpupool.engines.local.proctree import marked
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
-from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.units import format_duration
 from jupyter_gpupool.service import logs
 from jupyter_gpupool.service.commands import key_of, work_spec
@@ -53,7 +52,7 @@ class Runs:
     ):
         self._config = config
         self._controller = controller
-        self._ledger: Ledger = controller.ledger
+        self._ledger = controller.ledger
         self._engine = engine
         self._releases = releases
         self._snapshots = snapshots

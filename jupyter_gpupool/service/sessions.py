@@ -16,7 +16,6 @@ from jupyter_gpupool.devices.strangers import Holder, holder_of
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, SessionState
-from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.release import Releases
@@ -29,7 +28,7 @@ class Sessions:
 
     def __init__(self, controller: Controller, releases: Releases, news: News):
         self._controller = controller
-        self._ledger: Ledger = controller.ledger
+        self._ledger = controller.ledger
         self._releases = releases
         self._news = news
         self._watched: dict[int, int] = {}

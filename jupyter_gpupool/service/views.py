@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from jupyter_gpupool.devices import modes
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
-from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.scheduler.model import Placement, Request, Verdict
 from jupyter_gpupool.service.commands import granted
 from jupyter_gpupool.service.config import ServiceConfig
@@ -39,7 +38,7 @@ class Views:
     def __init__(self, config: ServiceConfig, controller: Controller, survival: str):
         self._config = config
         self._controller = controller
-        self._ledger: Ledger = controller.ledger
+        self._ledger = controller.ledger
         self._survival = survival
         self._jobs = str(config.jobs)
 
