@@ -122,10 +122,10 @@ _STEERING = dict.fromkeys(
 )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = WIDTH) -> list[str]:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return an aligned table; a title that begins with ``#`` makes a column of numbers, on the right.
 
-    Columns that are empty in every row are left out; the last one wraps at `width`.
+    Columns that are empty in every row are left out; the last one wraps at `WIDTH` characters.
     """
     cells = [[str(cell).replace("\n", " ") for cell in row] for row in rows]
     shown = [place for place in range(len(columns)) if any(row[place] for row in cells)]
@@ -137,11 +137,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = WI
     widths = [max(map(len, column)) for column in zip(titles, *cells)]
     lines: list[str] = []
     for row in [titles, *cells]:
-        lines += _row(row, widths, right, width)
+        lines += _row(row, widths, right)
     return lines
 
 
-def pairs(rows: Iterable[tuple[str, str]], width: int = WIDTH) -> list[str]:
+def pairs(rows: Iterable[tuple[str, str]]) -> list[str]:
     """Return names and values in two aligned columns, without those that have no value."""
     known = [(name, value) for name, value in rows if value]
     if not known:
@@ -149,11 +149,11 @@ def pairs(rows: Iterable[tuple[str, str]], width: int = WIDTH) -> list[str]:
     longest = max(len(name) for name, _ in known)
     lines: list[str] = []
     for name, value in known:
-        lines += _row([name, value], [longest, 0], [False, False], width)
+        lines += _row([name, value], [longest, 0], [False, False])
     return lines
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], width: int) -> list[str]:
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
     """Lay one row out; what does not fit in the last column goes on below it."""
     lead = GAP.join(
         cell.rjust(size) if to_right else cell.ljust(size)
@@ -161,7 +161,7 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], wid
     )
     lead += GAP if lead else ""
     last = cells[-1].rjust(widths[-1]) if right[-1] else cells[-1]
-    room = max(MIN_LAST_COLUMN, width - len(lead))
+    room = max(MIN_LAST_COLUMN, WIDTH - len(lead))
     wrapped = textwrap.wrap(last, room, break_on_hyphens=False) or [""] if len(last) > room else [last]
     return [(lead + wrapped[0]).rstrip(), *(" " * len(lead) + line for line in wrapped[1:])]
 
