@@ -30,7 +30,7 @@ from jupyter_gpupool.commands import Command
 
 SITE = "4x8x32GiB"
 START_TIMEOUT_S = 120
-END_TIMEOUT_S = 20
+END_TIMEOUT_S = 30
 FIRST_PORT = 8888
 PORTS_TRIED = 50
 WELCOME = """
@@ -174,8 +174,9 @@ def running_service(home: Path, options: argparse.Namespace) -> Iterator[Client]
         wait_until(lambda: answers(client), service, log, "The pool")
         yield client
     finally:
-        with contextlib.suppress(PoolError, OSError):
+        with contextlib.suppress(PoolError, OSError, subprocess.TimeoutExpired):
             client.shutdown(keep_jobs=False)
+            service.wait(END_TIMEOUT_S)
         end(service)
 
 

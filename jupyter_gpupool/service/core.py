@@ -35,6 +35,8 @@ from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.views import Views
 
+END_GRACE_S = 10
+"""How long a job may take to end when the whole pool is stopped; its own grace, if that is shorter."""
 HANDOVER_S = 10.0
 """How long a new service waits for one that is ending."""
 
@@ -79,8 +81,8 @@ class Service:
         return self.controller.now
 
     def stop(self, *, keep_jobs: bool = True) -> None:
-        """Ask the service to end."""
-        self.keep_jobs = keep_jobs
+        """Ask the service to end; who has asked once that the jobs end is not overruled."""
+        self.keep_jobs = self.keep_jobs and keep_jobs
         self.stopping.set()
 
     def stop_idle(self) -> None:
@@ -103,7 +105,7 @@ class Service:
         waiting = [job.id for job in self.ledger.jobs.values() if job.state.waiting]
         self.ledger.cancel_all_queued(waiting, sentence, self.now)
         live = [job for job in self.ledger.jobs.values() if job.state.live]
-        await asyncio.gather(*(self.runs.stop(job, "cancel", sentence) for job in live))
+        await asyncio.gather(*(self.runs.stop(job, "cancel", sentence, grace_s=END_GRACE_S) for job in live))
         while any(self.ledger.jobs[job.id].state.live for job in live):
             await asyncio.sleep(0.02)
         await self.engine.shutdown(kill_jobs=True)

@@ -206,8 +206,8 @@ class Runs:
 
     # -- stopping --------------------------------------------------------------------------------
 
-    async def stop(self, job: Job, cause: StopCause, sentence: str) -> None:
-        """Ask a live job to end: SIGTERM to all of it, its grace, then SIGKILL.
+    async def stop(self, job: Job, cause: StopCause, sentence: str, *, grace_s: int | None = None) -> None:
+        """Ask a live job to end: SIGTERM to all of it, its grace (at most `grace_s`), then SIGKILL.
 
         The engine is asked before the ledger is written: an engine remembers what it was asked, so a
         service that dies in between has lost nothing.
@@ -225,7 +225,8 @@ class Runs:
         if self._attempt(key) is None:
             return
         self._why_stopped[key] = sentence
-        await self._engine.stop(key, cause=cause, grace_s=job.grace_s)
+        grace = job.grace_s if grace_s is None else min(job.grace_s, grace_s)
+        await self._engine.stop(key, cause=cause, grace_s=grace)
         present = self._attempt(key)
         if present and present.state is not JobState.STOPPING:
             self._news.job(self._ledger.job_stopping(job.id, job.attempt, sentence, self._controller.now))

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpupool.client.home import Home
-from jupyter_gpupool.service import housekeeping, main
+from jupyter_gpupool.service import core, housekeeping, main
 from jupyter_gpupool.service.config import ServiceConfig
+from tests.service.conftest import serving
 
 
 def mode(path: Path) -> int:
@@ -133,3 +134,15 @@ def test_old_jobs_go_with_their_folders(start: Any, monkeypatch: pytest.MonkeyPa
     while call("GET", f"jobs/{job['id']}").status != 404 or folder.exists():
         assert time.monotonic() < give_up
         time.sleep(0.05)
+
+
+def test_a_pool_that_ends_with_its_jobs_waits_for_none_of_them_long(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "END_GRACE_S", 0)
+    with serving(home) as start:
+        call = start()
+        job = call.submit("trap '' TERM; echo deaf; while :; do sleep 1; done", grace="2m")
+        assert call.log(job["id"], wait=10) == b"deaf\n"
+        pid = json.loads((home.path / "jobs" / str(job["id"]) / "1" / "runner.json").read_text())["pid"]
+    assert not Path(f"/proc/{pid}").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -90,6 +91,17 @@ class Demo:
             content = reply.read()
         return json.loads(content) if content else None
 
+    def command(self, *words: str) -> str:
+        """Run a command of the demo's pool in a terminal."""
+        return subprocess.run(
+            [sys.executable, "-m", "jupyter_gpupool.app", *words],
+            env={**os.environ, "GPUPOOL_HOME": str(self.folder / "home")},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
     def interrupt(self, timeout: float = 60) -> int:
         """Press Ctrl-C and wait for the end."""
         if not self.ended:
@@ -97,14 +109,14 @@ class Demo:
         return self.process.wait(timeout)
 
     def processes(self) -> dict[int, str]:
-        """All processes, of any session, whose environment names this demo's home."""
-        mark = f"GPUPOOL_HOME={self.folder / 'home'}".encode()
+        """All processes, of any session, whose environment or command line names this demo's folder."""
+        mark = str(self.folder).encode()
         found = {}
         for entry in Path("/proc").iterdir():
             try:
-                environ = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
-                if mark in environ.split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                if mark in command or (command and mark in (entry / "environ").read_bytes()):
+                    found[int(entry.name)] = command.replace(b"\0", b" ").decode()
             except OSError:
                 continue
         return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,13 +74,26 @@ def test_an_installed_demo_is_copied_without_what_pip_compiled(
     assert [path.name for path in work.iterdir()] == ["train_digits.py"]
 
 
-def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_demos_jobs_and_leaves_no_process(tmp_path: Path) -> None:
     demo = Demo(tmp_path / "demo")
+    script = tmp_path / "sleep.py"
+    script.write_text("import time\nprint('asleep', flush=True)\ntime.sleep(600)\n")
     try:
         demo.wait_for("Ctrl-C here ends the demo")
-        assert len(demo.processes()) >= 2
+        demo.command("submit", str(script), "--gpus", "1")
+        demo.command("submit", str(script), "--gpus", "2", "--time", "2d")
+        log = tmp_path / "demo" / "home" / "jobs" / "1" / "1" / "log"
+        until(lambda: log.exists() and "asleep" in log.read_text())
     finally:
         status = demo.interrupt()
     assert status == 0
     assert demo.processes() == {}
     assert "gone" in demo.printed
+
+
+def until(reached: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if reached():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never reached")
