@@ -7,7 +7,6 @@ bound (8 cards a group) and once with quotas that bind (1 card a group: larger j
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import time
@@ -29,6 +28,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.service.main import calm_collector
 
 NOW = 1_800_000_000
 CARD_MIB = 32 * 1024
@@ -114,20 +114,18 @@ def after_one_end(snapshot: Snapshot, number: int) -> Snapshot:
 def run(fills: int = 40, plans: int = 3) -> dict[str, float]:
     """Measure; times are in milliseconds.
 
-    What exists before is kept out of garbage collection, as the service does with what it has loaded.
+    The garbage collector is set as the service sets it once it has loaded its jobs.
     """
     results: dict[str, float] = {}
     for label, quota in (("quota 8 cards a group", 8), ("quota 1 card a group", 1)):
         snapshot = big_snapshot(cards_per_group=quota)
-        gc.collect()
-        gc.freeze()
+        calm_collector()
         whole = []
         for _ in range(plans):
             begun = time.perf_counter()
             first = plan(snapshot, NOW)
             whole.append(1000 * (time.perf_counter() - begun))
         settled = replace(snapshot, promises=first.promises)
-        gc.freeze()
         draw = random.Random(3)
         quick = []
         started = 0
@@ -142,7 +140,6 @@ def run(fills: int = 40, plans: int = 3) -> dict[str, float]:
         results[f"fill, {label}: p95 ms"] = statistics.quantiles(quick, n=20)[-1]
         results[f"fill, {label}: jobs started a pass"] = started / fills
         results[f"plan, {label}: jobs with an expected start"] = estimated
-    gc.unfreeze()
     for name, value in results.items():
         print(f"{name:60} {value:10.2f}")
     return results
