@@ -52,7 +52,7 @@ $(VENV)/.python:
 INSTALL = HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml
-	@echo "[1/3] Installing jupyter-gpupool and JupyterLab into $(VENV) (two to three minutes the first time) ..."
+	@echo "[1/2] Installing jupyter-gpupool and JupyterLab into $(VENV) (one to three minutes the first time) ..."
 	@$(INSTALL) ".[tour]"
 	@touch $@
 
@@ -76,7 +76,7 @@ $(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*)
 	  { echo "Node 20 or newer is needed to build the Lab extension (on Debian: apt-get install nodejs); users of the wheel need none."; exit 1; }
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || \
 	  { echo "Node 20 or newer is needed to build the Lab extension; this is $$(node --version)."; exit 1; }
-	@echo "[2/3] Building the Lab extension (about a minute the first time) ..."
+	@echo "[2/2] Building the Lab extension (about a minute the first time) ..."
 	@cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" && { jlpm install --immutable && jlpm build:prod; } >build.log 2>&1 || \
 	  { tail -n 30 build.log; echo "The Lab extension did not build; all of its output is in labextension/build.log."; exit 1; }
 	@cp -R jupyter_gpupool/labextension/. $(VENV)/share/jupyter/labextensions/jupyter-gpupool/

@@ -7,6 +7,7 @@ wrong, what to do. Never: changes anything, or starts the service.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -58,7 +59,7 @@ def findings(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield system()
     yield from folder(home)
     yield survival(home)
-    cards, pool = devices(environ)
+    cards, pool = devices(environ.get("GPUPOOL_SIMULATE") or simulated_now(home))
     yield cards
     yield policy(home, environ, pool)
     yield service(home)
@@ -103,16 +104,23 @@ def folder(home: Home) -> Iterator[Finding]:
 
 def survival(home: Home) -> Finding:
     """Say what a job's life depends on here."""
-    tree = Subtree.at(home.path)
-    found = tree.survival()
-    tree.sweep()
+    found = Subtree.at(home.path).survival()
     return Finding("survival", "ok" if found.whole_tree else "note", found.sentence)
 
 
-def devices(environ: Mapping[str, str]) -> tuple[Finding, Pool | None]:
-    """Check the cards."""
+def simulated_now(home: Home) -> str | None:
+    """Return the simulated pool that a running service has, if it has one."""
     try:
-        pool = open_pool(environ.get("GPUPOOL_SIMULATE") or None)
+        spec: str | None = json.loads(home.service_record.read_text(encoding="utf-8"))["pool"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return spec
+
+
+def devices(simulate: str | None) -> tuple[Finding, Pool | None]:
+    """Check the cards: the machine's own, or those of the simulated pool."""
+    try:
+        pool = open_pool(simulate)
     except DevicesError as error:
         return Finding("cards", "problem", str(error)), None
     sick = [trouble for trouble in pool.healthy().values() if trouble]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpupool.app import COMMANDS
+from jupyter_gpupool.client.home import Home
 from tests.app.conftest import Said
 from tests.faces import samples
 from tests.faces.fake import FakeService, refusal
@@ -298,3 +300,12 @@ def test_status_tells_what_troubles_the_service(shell: Shell, fake: FakeService)
     assert jobs == "1 job running, 0 waiting."
     assert trouble == "Trouble: The disk is full."
     assert shell("status", "--json").json["troubles"] == ["The disk is full."]
+
+
+def test_the_doctor_looks_at_the_cards_of_the_running_service(shell: Shell) -> None:
+    home = Home.of(os.environ)
+    home.make()
+    home.service_record.write_text(json.dumps({"pid": 1, "version": "0", "pool": "1x2x8GiB"}))
+    cards = next(found for found in shell("doctor", "--json").json["findings"] if found["subject"] == "cards")
+    assert cards["verdict"] == "ok"
+    assert "1x2x8GiB" in cards["sentence"]
