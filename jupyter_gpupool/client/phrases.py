@@ -90,6 +90,11 @@ def progress_text(progress: Json | None) -> str:
     return ", ".join(parts)
 
 
+def counts_text(running: int, waiting: int) -> str:
+    """Say how many jobs run and how many wait: ``1 running, 0 waiting``."""
+    return f"{running:,} running, {waiting:,} waiting"
+
+
 def lease_waits(lease: Json, clock: Clock | None = None) -> str:
     """Say what a lease waits for."""
     waiting = lease.get("waiting") or {}

@@ -14,6 +14,7 @@ from jupyter_gpupool.client.phrases import (
     SIMULATED,
     cause_text,
     cores_text,
+    counts_text,
     fate_text,
     lease_waits,
     moment_text,
@@ -32,7 +33,6 @@ from jupyter_gpupool.client.text import (
     memory,
     pairs,
     percent,
-    plural,
     sentence,
     table,
     thousandths,
@@ -180,7 +180,7 @@ def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
 def queue(reply: Json, clock: Clock | None = None) -> list[str]:
     """List what waits, in order, and what runs."""
     waiting, running = reply["waiting"], reply["running"]
-    lines = [f"{plural(len(waiting), 'job waits', 'jobs wait')}, {plural(len(running), 'runs', 'run')}."]
+    lines = [f"{counts_text(len(running), len(waiting))}."]
     if waiting:
         rows = [_waiting_row(each, clock) for each in waiting]
         columns = ("#", "#id", "user", "group", "priority", "gpu", "#limit", "starts", "waits for")
@@ -206,7 +206,7 @@ def overview(whoami: Json, quota_reply: Json, queue_reply: Json, clock: Clock | 
         mine = thousandths(group["user"]["used"].get("gpus_milli", 0))
         lines.append(f"{group['name']} uses {thousandths(used)}{of} GPUs, {mine} of them yours.")
     waiting, running = queue_reply["waiting"], queue_reply["running"]
-    lines.append(f"{plural(len(waiting), 'job waits', 'jobs wait')}, {plural(len(running), 'runs', 'run')}.")
+    lines.append(f"{counts_text(len(running), len(waiting))}.")
     own = [each for each in [*running, *waiting] if each.get("user") == user]
     if own:
         lines += ["", *jobs(own, clock)]

@@ -25,6 +25,7 @@ from pathlib import Path
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.phrases import counts_text
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands import Command
 
@@ -269,7 +270,7 @@ def pause_without_lab(client: Client) -> None:
         queue = client.queue()
     except PoolError as error:
         raise Refused("demo", f"The pool's service has ended: {error}") from error
-    counts = f"{len(queue['running'])} running, {len(queue['waiting'])} waiting"
+    counts = counts_text(len(queue["running"]), len(queue["waiting"]))
     say(f"\nJupyterLab has stopped. The pool goes on without it: {counts}.")
     say("Press Enter to start JupyterLab again, or Ctrl-C to end the demo.")
     sys.stdin.readline()

@@ -16,6 +16,7 @@ from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.phrases import counts_text
 from jupyter_gpupool.client.text import plural
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands import Command, answer
@@ -122,11 +123,10 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _status_lines(reply: dict[str, Any]) -> list[str]:
-    running = plural(reply["jobs_running"], "job")
     return [
         f"Running: version {reply['version']}, process {reply['pid']}, home {reply['home']}.",
         reply["pool"],
-        f"{running} running, {reply['jobs_waiting']:,} waiting.",
+        f"{counts_text(reply['jobs_running'], reply['jobs_waiting'])}.",
         *(f"Trouble: {trouble}" for trouble in reply["troubles"]),
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jupyter_gpupool.client import render
-from jupyter_gpupool.client.phrases import SIMULATED, moment_text, soon_text, use_text
+from jupyter_gpupool.client.phrases import SIMULATED, counts_text, moment_text, soon_text, use_text
 from jupyter_gpupool.notebook.html import (
     Html,
     facts,
@@ -132,9 +132,9 @@ def overview(who: Json, quota_reply: Json, queue_reply: Json) -> Html:
     ]
     bare: Json = {"waiting": [], "running": []}
     head, *_ = render.overview(who, quota_reply, bare)
-    counts = f"{len(queue_reply['running'])} running and {len(queue_reply['waiting'])} waiting in all."
+    counts = counts_text(len(queue_reply["running"]), len(queue_reply["waiting"]))
     simulated = [notice(SIMULATED)] if who["simulated"] else []
-    return together(line(f"{head} {counts}"), quota(quota_reply), _jobs("Your jobs now", own), *simulated)
+    return together(line(f"{head} {counts}."), quota(quota_reply), _jobs("Your jobs now", own), *simulated)
 
 
 def quota(reply: Json) -> Html:

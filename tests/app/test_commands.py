@@ -297,7 +297,7 @@ def test_status_tells_what_troubles_the_service(shell: Shell, fake: FakeService)
         "GET /services/gpupool/health": (200, {"troubles": ["The disk is full."]}),
     }
     *_, jobs, trouble = shell("status").out.splitlines()
-    assert jobs == "1 job running, 0 waiting."
+    assert jobs == "1 running, 0 waiting."
     assert trouble == "Trouble: The disk is full."
     assert shell("status", "--json").json["troubles"] == ["The disk is full."]
 

@@ -211,7 +211,7 @@ def test_jobs():
 
 
 QUEUE = """
-1 job waits, 1 runs.
+1 running, 1 waiting.
 
    ID  USER  GROUP   PRIORITY  GPU    LIMIT  STARTS                  WAITS FOR
 3  12  ada   vision  normal    1 GPU    8 h  about 14:32 (estimate)  2 jobs are before this one
@@ -224,7 +224,7 @@ ID  GROUP   PRIORITY  GPU    SINCE  ENDS BY  ON
 def test_the_queue():
     stranger = {**RUNNING, "user": None, "name": None}
     assert render.queue({"waiting": [QUEUED], "running": [stranger]}, CLOCK) == QUEUE.strip().splitlines()
-    assert render.queue({"waiting": [], "running": []}, CLOCK) == ["0 jobs wait, 0 run."]
+    assert render.queue({"waiting": [], "running": []}, CLOCK) == ["0 running, 0 waiting."]
 
 
 def test_one_job():
@@ -349,7 +349,7 @@ def test_the_overview():
     assert render.overview(whoami, QUOTA, {"waiting": [others], "running": []}, CLOCK) == [
         "You are ada (vision), pool 4x8x32GiB.",
         "vision uses 3.125 of 6 GPUs, 1.125 of them yours.",
-        "1 job waits, 0 run.",
+        "0 running, 1 waiting.",
         "Simulated pool: jobs really run, the cards are only counted.",
     ]
     mine = render.overview(whoami, QUOTA, {"waiting": [QUEUED], "running": []}, CLOCK)
