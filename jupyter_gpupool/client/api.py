@@ -78,9 +78,12 @@ class Client:
         """Return the policy in force."""
         return self._get("policy")
 
-    def set_policy(self, text: str, *, apply: bool) -> Json:
-        """Check a policy, or with `apply` put it in force, and return what it changes."""
-        return self._post("policy", {"text": text, "apply": apply})
+    def set_policy(self, text: str, *, apply: bool, source: str) -> Json:
+        """Check a policy, or with `apply` put it in force, and return what it changes.
+
+        `source` names what was read, in messages.
+        """
+        return self._post("policy", {"text": text, "apply": apply, "source": source})
 
     # -- jobs ------------------------------------------------------------------------------------
 

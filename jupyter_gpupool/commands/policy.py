@@ -48,7 +48,7 @@ def _check(options: argparse.Namespace) -> Reply:
         reply = {"inactive": policy.inactive(), "warnings": []}
         note = "No service is running, so it was not compared with the pool's cards."
         return reply, [f"{options.what} is good.", *reply["inactive"], note]
-    reply = client.set_policy(text, apply=False)
+    reply = client.set_policy(text, apply=False, source=options.what)
     return reply, [f"{options.what} is good.", *reply["inactive"], *reply["warnings"]]
 
 
@@ -59,12 +59,12 @@ def _show(options: argparse.Namespace) -> Reply:
 
 
 def _diff(options: argparse.Namespace) -> Reply:
-    reply = client_of(options).set_policy(_text_of(options), apply=False)
+    reply = client_of(options).set_policy(_text_of(options), apply=False, source=options.what)
     return reply, _changes(reply) or ["It says what is in force already."]
 
 
 def _apply(options: argparse.Namespace) -> Reply:
-    reply = client_of(options).set_policy(_text_of(options), apply=True)
+    reply = client_of(options).set_policy(_text_of(options), apply=True, source=options.what)
     return reply, ["In force now.", *_changes(reply), *reply["inactive"], *reply["warnings"]]
 
 
@@ -76,7 +76,8 @@ def _history(options: argparse.Namespace) -> Reply:
 
 def _rollback(options: argparse.Namespace) -> Reply:
     client = client_of(options)
-    reply = client.set_policy(_past(client, options.what)["text"], apply=True)
+    past = _past(client, options.what)
+    reply = client.set_policy(past["text"], apply=True, source=past["name"])
     return reply, ["In force again.", *_changes(reply)]
 
 

@@ -76,17 +76,23 @@ class PolicyStore:
             self.error = str(error) if isinstance(error, PolicyError) else f"{self.file}: {error}"
             return starting and self._fall_back()
 
-    def check(self, text: str) -> Policy:
+    def check(self, text: str, source: str | None = None) -> Policy:
         """Return the policy that `text` describes, if it suits this pool's cards.
+
+        Parameters
+        ----------
+        source
+            The name in messages of what was read; None = the administrator's file.
 
         Raises
         ------
         PolicyError
             With every problem found.
         """
-        policy = load_policy(text, source=self.file.name)
+        source = source or self.file.name
+        policy = load_policy(text, source=source)
         if problems := check_against(policy, self._cards):
-            raise PolicyError(problems, self.file.name)
+            raise PolicyError(problems, source)
         return policy
 
     def write(self, text: str) -> None:

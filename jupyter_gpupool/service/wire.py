@@ -140,10 +140,11 @@ class LeaseRequest(Resources):
 
 
 class PolicyRequest(_Body):
-    """A policy file to check, or to put in force."""
+    """A policy file to check, or to put in force; `source` is its name in messages."""
 
     text: str
     apply: bool = False
+    source: str | None = Field(default=None, max_length=4096)
 
 
 class ShutdownRequest(_Body):

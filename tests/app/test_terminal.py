@@ -140,6 +140,13 @@ def test_a_bad_value_is_one_sentence_and_queues_nothing(
     assert terminal("jobs", "--json").json == before
 
 
+def test_a_policy_is_checked_under_its_own_name(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("groups:\n  vision: {qouta: 1}\n")
+    for action in ("check", "diff", "apply"):
+        said = terminal("policy", action, "site.yaml", code=1)
+        assert said.err.splitlines()[1].startswith("site.yaml:2: groups.vision.qouta: ")
+
+
 # -- in the foreground -------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ def test_paths_and_methods(service, client):
     client.artifact(3, "a b/c.txt")
     client.give_back(4)
     client.shutdown(keep_jobs=True)
-    client.set_policy("groups: {}", apply=False)
+    client.set_policy("groups: {}", apply=False, source="site.yaml")
     assert [call.key for call in service.calls] == [
         "GET jobs?state=queued&limit=5",
         "GET jobs",
@@ -74,7 +74,7 @@ def test_paths_and_methods(service, client):
         "POST policy",
     ]
     assert service.calls[-2].json == {"keep_jobs": True}
-    assert service.calls[-1].json == {"text": "groups: {}", "apply": False}
+    assert service.calls[-1].json == {"text": "groups: {}", "apply": False, "source": "site.yaml"}
 
 
 def log_part(service, text, offset, *, ended):

@@ -130,6 +130,15 @@ def test_over_rest_a_bad_one_is_refused_with_every_line(start: Any) -> None:
     assert (call.home.path / "policy.yaml").read_text() == GOOD
 
 
+OVERLAPPING = GOOD.replace("}}", '}, one: {gpus: ["node1:0"], for: [job]}}', 1)
+
+
+@pytest.mark.parametrize("text", [BAD, OVERLAPPING])
+def test_what_is_wrong_is_said_of_the_file_that_was_given(file: Path, text: str) -> None:
+    with pytest.raises(PolicyError, match=r"^/tmp/x\.yaml:\d: "):
+        opened(file).check(text, "/tmp/x.yaml")
+
+
 def test_a_pool_without_a_good_policy_serves_and_starts_nothing(start: Any) -> None:
     call = start("1x2x8GiB", BAD)
     answer = call("POST", "jobs", call.command("true"))

@@ -55,7 +55,7 @@ async def change_policy(call: Call[PolicyRequest]) -> PolicyCheckReply:
     """Check a policy and say what it would change; put it in force if asked."""
     service, body = call.service, call.body
     service.controller.refresh_policy()
-    new = service.policies.check(body.text)
+    new = service.policies.check(body.text, body.source)
     reply: PolicyCheckReply = {
         "applied": body.apply,
         "diff": diff(service.policy, new),
