@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpupool.app import main
 from tests.faces.fake import fake  # noqa: F401  (a fixture)
-from tests.faces.real import environment, real_pool
+from tests.faces.real import end_jobs, environment, real_pool
 
 
 class Said(NamedTuple):
@@ -40,9 +40,16 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 
 
 @pytest.fixture(scope="session")
-def home() -> Iterator[Path]:
+def pool() -> Iterator[Path]:
     with real_pool() as home:
         yield home
+
+
+@pytest.fixture
+def home(pool: Path) -> Iterator[Path]:
+    """The home of a real pool that all tests share; none leaves a job in it."""
+    yield pool
+    end_jobs(pool)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jupyter_gpupool.client.api import Client
@@ -45,6 +45,18 @@ def real_pool() -> Iterator[Path]:
             service.terminate()
             service.wait(60)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def end_jobs(home: Path) -> None:
+    """End what still waits or runs in the pool, so that nothing of it holds up whoever uses it next."""
+    client = Client(Connection(f"unix:{home / 'run' / 'service.sock'}", pauses=()))
+    queue = client.queue()
+    left = [job["id"] for job in (*queue["waiting"], *queue["running"])]
+    for job in left:
+        with suppress(PoolError):  # it may have ended by itself by now
+            client.cancel(job)
+    client.wait(left, timeout=60)
+    client.connection.close()
 
 
 def _until_it_answers(client: Client, service: subprocess.Popen[bytes], log: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.faces.real import environment, real_pool
+from tests.faces.real import end_jobs, environment, real_pool
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -65,6 +65,12 @@ class Kernel:
 def home() -> Iterator[Path]:
     with real_pool() as home:
         yield home
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left(home: Path) -> Iterator[None]:
+    yield
+    end_jobs(home)
 
 
 @pytest.fixture(scope="module")
