@@ -5,16 +5,20 @@ class (a step higher after long waiting), the group's share, the user's share in
 time, id. The best head over all groups is taken again and again, and each one taken counts at once.
 Never: whether there is room.
 
+A group is looked at only when it may be the best: until then a key that its head cannot be before
+stands for it.
+
 Shares are compared exactly: usage/(owed·weight) is scaled by a power of two that exceeds the product
 of any two denominators, so different shares get different integers, in their order, and equal ones the same.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
-from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Work
+from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Usage, Work
 from jupyter_gpupool.scheduler.quota import GPU
 
 INFINITE = 1 << 512
@@ -26,6 +30,7 @@ TIERS: tuple[Kind, ...] = ("session", "job")
 Amounts = Mapping[str, int]
 Measure = Callable[[Work | Lease], Amounts]
 Level = tuple[int, int]  # the tier's number; then minus the class's value
+Levels = Mapping[Level, list[Work]]
 Key = tuple[int, int, int, int, int, int, int]
 
 
@@ -81,37 +86,46 @@ class _Share:
 class _Queue:
     """The waiting work of one group, best first."""
 
-    __slots__ = ("_heap", "_order", "_quota", "_scale", "_shares", "_users", "left", "levels", "share")
+    __slots__ = (
+        "_group",
+        "_heap",
+        "_left",
+        "_levels",
+        "_order",
+        "_scale",
+        "_shares",
+        "_usage",
+        "_users",
+        "share",
+    )
 
-    def __init__(self, group: Group, scale: int) -> None:
+    def __init__(self, group: Group, levels: Levels, usage: Usage, scale: int) -> None:
         self.share = _Share(group.quota.quota, group.weight, scale)
-        self.left = dict(group.quota.quota)
-        self.levels: dict[Level, list[Work]] = {}
-        self._quota = group.quota.quota
+        self.share.decayed(usage.by_group.get(group.name, 0))
+        self._group = group
+        self._left = dict(group.quota.quota)
+        self._levels = levels
+        self._order = sorted(levels, reverse=True)
+        self._usage = usage.by_user
         self._scale = scale
         self._shares: dict[str, _Share] = {}
-        self._order: list[Level] = []
         self._users: dict[str, list[Work]] = {}
         self._heap: list[tuple[int, int, int, str, int]] = []
 
-    def user(self, name: str) -> _Share:
-        """Return the share of a user in the group."""
-        found = self._shares.get(name)
-        if found is None:
-            found = self._shares[name] = _Share(self._quota, 1, self._scale)
-        return found
-
     def hold(self, amounts: Amounts, charge: int, user: str) -> None:
         """Count what a lease or a ranked work takes."""
-        for resource in self.left:
-            self.left[resource] -= amounts[resource]
+        for resource in self._left:
+            self._left[resource] -= amounts[resource]
         self.share.add(amounts, charge)
-        self.user(user).add(amounts, charge)
+        self._user(user).add(amounts, charge)
 
     def open(self) -> None:
-        """Make the queue ready to be read."""
-        self._order = sorted(self.levels, reverse=True)
-        self._open_level()
+        """Make the queue's best level ready to be read, once all leases are counted."""
+        self._users = {}
+        for work in self._levels[self._order[-1]] if self._order else ():
+            self._users.setdefault(work.user, []).append(work)
+        self._heap = [self._entry(user, 0) for user in self._users]
+        heapify(self._heap)
 
     def head(self, eligible: Callable[[Work], bool]) -> Work | None:
         """Return the best work that takes part."""
@@ -126,7 +140,7 @@ class _Queue:
     def key(self, work: Work, needs: Amounts) -> Key:
         """Return what the group's head is compared by."""
         tier, value = self._order[-1]
-        outside = any(0 < needs[resource] > left for resource, left in self.left.items())
+        outside = any(0 < needs[resource] > left for resource, left in self._left.items())
         return tier, int(outside), value, self.share.value(), self._heap[0][0], work.submitted, work.id
 
     def advance(self) -> None:
@@ -138,29 +152,33 @@ class _Queue:
         heappop(self._heap)
         if not self._heap:
             self._order.pop()
-            self._open_level()
+            self.open()
 
-    def _open_level(self) -> None:
-        self._users = {}
-        for work in self.levels[self._order[-1]] if self._order else ():
-            self._users.setdefault(work.user, []).append(work)
-        self._heap = [self._entry(user, 0) for user in self._users]
-        heapify(self._heap)
+    def _user(self, name: str) -> _Share:
+        """Return the share of a user in the group."""
+        found = self._shares.get(name)
+        if found is None:
+            group = self._group
+            found = self._shares[name] = _Share(group.quota.quota, 1, self._scale)
+            found.decayed(self._usage.get((group.name, name), 0))
+        return found
 
     def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int]:
         work = self._users[user][position]
-        share = self._shares.get(user)
-        return share.value() if share else 0, work.submitted, work.id, user, position
+        return self._user(user).value(), work.submitted, work.id, user, position
 
 
 class _Branch:
-    """A group with all that is below it, or the pool: its children by their best heads."""
+    """A group with all that is below it, or the pool: its children by their best heads.
+
+    A child that is only a name is a queue that nobody has opened.
+    """
 
     __slots__ = ("heap", "share")
 
     def __init__(self, share: _Share) -> None:
         self.share = share
-        self.heap: list[tuple[Key, _Branch | _Queue]] = []
+        self.heap: list[tuple[Key, _Branch | _Queue | str]] = []
 
     def key(self) -> Key | None:
         """Return the key of the best head below, with the branch's own share: siblings compare by that."""
@@ -205,10 +223,13 @@ class Ranking:
         self._scale = 2 * (max(1, largest) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
         self._root = _Branch(_Share({}, 1, 0))
         self._branches: dict[str, _Branch] = {}
-        self._queues = self._sort_in(works)
+        self._levels = self._sort_in(works)
+        self._leases: defaultdict[str, list[Lease]] = defaultdict(list)
+        for lease in snapshot.leases:
+            self._leases[lease.group].append(lease)
         self._grow()
-        self._count_usage()
-        self._open()
+        self._count_above()
+        self._hang()
 
     def __iter__(self) -> Iterator[Work]:
         while self._root.heap:
@@ -217,6 +238,7 @@ class Ranking:
             while isinstance(node, _Branch):
                 path.append(node)
                 node = node.heap[0][1]
+            assert isinstance(node, _Queue)
             work = node.head(self._eligible)
             assert work is not None
             yield work
@@ -230,12 +252,23 @@ class Ranking:
         node: _Branch | _Queue = queue
         key = self._key(queue)
         for branch in reversed(path):
-            if key is None:
-                heappop(branch.heap)
-            else:
-                heapreplace(branch.heap, (key, node))
+            _put_first(branch.heap, key, node)
             branch.share.add(amounts, charge)
-            node, key = branch, branch.key()
+            node, key = branch, self._best(branch)
+
+    def _best(self, branch: _Branch) -> Key | None:
+        """Return the key of a branch, opening its foremost queues until its head is known."""
+        while branch.heap and isinstance(name := branch.heap[0][1], str):
+            queue = self._open(name)
+            _put_first(branch.heap, self._key(queue), queue)
+        return branch.key()
+
+    def _open(self, name: str) -> _Queue:
+        queue = _Queue(self._groups[name], self._levels[name], self._snapshot.usage, self._scale)
+        for lease in self._leases.get(name, ()):
+            queue.hold(self._measure(lease), self._charge(lease), lease.user)
+        queue.open()
+        return queue
 
     def _key(self, queue: _Queue) -> Key | None:
         work = queue.head(self._eligible)
@@ -243,25 +276,19 @@ class Ranking:
 
     # -- building the tree
 
-    def _sort_in(self, works: Iterable[Work]) -> dict[str, _Queue]:
+    def _sort_in(self, works: Iterable[Work]) -> Mapping[str, Levels]:
         snapshot, step = self._snapshot, self._snapshot.settings.age_step
         plain = {name: -cls.value for name, cls in snapshot.priorities.items()}
         levels = {
             kind: {name: (tier, value) for name, value in plain.items()} for tier, kind in enumerate(TIERS)
         }
-        queues: dict[str, _Queue] = {}
+        found: defaultdict[str, defaultdict[Level, list[Work]]] = defaultdict(lambda: defaultdict(list))
         for work in works:
             level = levels[work.kind].get(work.priority) if work.age < step else None
             if level is None:
                 level = TIERS.index(work.kind), -class_value(work, snapshot.priorities, step)
-            queue = queues.get(work.group)
-            if queue is None:
-                queue = queues[work.group] = _Queue(self._groups[work.group], self._scale)
-            if level in queue.levels:
-                queue.levels[level].append(work)
-            else:
-                queue.levels[level] = [work]
-        return queues
+            found[work.group][level].append(work)
+        return found
 
     def _owed_below(self) -> dict[str, dict[str, int]]:
         """Sum the quotas of each group and of all groups below it."""
@@ -282,53 +309,58 @@ class Ranking:
     def _grow(self) -> None:
         """Make a branch for each group that has waiting work somewhere below it."""
         parents = {group.parent for group in self._groups.values()}
-        for leaf in self._queues:
+        for leaf in self._levels:
             for name in self._upward(leaf):
                 if name in parents and name not in self._branches:
                     share = _Share(self._below[name], self._groups[name].weight, self._scale)
                     self._branches[name] = _Branch(share)
 
-    def _count_usage(self) -> None:
-        usage = self._snapshot.usage
-        for name, nano in usage.by_group.items():
-            if name in self._queues:
-                self._queues[name].share.decayed(nano)
+    def _count_above(self) -> None:
+        """Count past usage and leases for the branches that their groups are in."""
+        if not self._branches:
+            return
+        for name, nano in self._snapshot.usage.by_group.items():
             for share in self._above(name):
                 share.decayed(nano)
-        for (name, user), nano in usage.by_user.items():
-            if name in self._queues:
-                self._queues[name].user(user).decayed(nano)
         for lease in self._snapshot.leases:
-            above, queue = self._above(lease.group), self._queues.get(lease.group)
-            if above or queue:
-                amounts, charge = self._measure(lease), self._charge(lease)
-                if queue:
-                    queue.hold(amounts, charge, lease.user)
-                for share in above:
-                    share.add(amounts, charge)
+            for share in self._above(lease.group):
+                share.add(self._measure(lease), self._charge(lease))
 
     def _above(self, group: str) -> list[_Share]:
         """Return the shares of the branches that a group is in."""
-        if not self._branches:
-            return []
         return [self._branches[name].share for name in self._upward(group) if name in self._branches]
 
-    def _open(self) -> None:
-        """Hang each queue, and then each branch from the deepest up, where it belongs."""
-        for name, queue in self._queues.items():
-            queue.open()
+    def _hang(self) -> None:
+        """Hang each group, and then each branch from the deepest up, where it belongs."""
+        for name, levels in self._levels.items():
             home = self._branches.get(name) or self._branches.get(self._groups[name].parent, self._root)
-            key = self._key(queue)
-            if key is not None:
-                home.heap.append((key, queue))
+            home.heap.append((_bound(levels), name))
         deepest_first = sorted(self._branches, key=lambda name: -sum(1 for _ in self._upward(name)))
         for name in deepest_first:
             branch = self._branches[name]
             heapify(branch.heap)
-            key = branch.key()
+            key = self._best(branch)
             if key is not None:
                 self._branches.get(self._groups[name].parent, self._root).heap.append((key, branch))
         heapify(self._root.heap)
+        self._best(self._root)
 
     def _charge(self, claim: Work | Lease) -> int:
         return self._snapshot.priorities.get(claim.priority, PLAIN).charge_milli
+
+
+def _bound(levels: Levels) -> Key:
+    """Return the key of a group's first work as if nobody there had used anything: its head's is no less."""
+    best = min(levels)
+    first = levels[best][0]
+    return best[0], 0, best[1], 0, 0, first.submitted, first.id
+
+
+def _put_first(
+    heap: list[tuple[Key, _Branch | _Queue | str]], key: Key | None, node: _Branch | _Queue
+) -> None:
+    """Put what a node has now in the place of what the heap has first: nothing more, if `key` is None."""
+    if key is None:
+        heappop(heap)
+    else:
+        heapreplace(heap, (key, node))
