@@ -34,7 +34,7 @@ COMMANDS = {
     "serve": ("pool:SERVE", "start the pool's service (it also starts by itself)"),
     "stop": ("pool:STOP", "stop the service; its jobs end or go on, as you say"),
     "status": ("pool:STATUS", "which pool this is, who serves it, and what it is doing"),
-    "submit": ("work:SUBMIT", "queue a script or a notebook as a job that outlives this shell"),
+    "submit": ("work:SUBMIT", "queue a script, a notebook or a command; the job outlives this shell"),
     "run": ("run:RUN", "run a command here, on GPUs that are given back when it ends"),
     "jobs": _asks("jobs"),
     "queue": _asks("queue"),

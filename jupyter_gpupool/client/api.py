@@ -221,11 +221,6 @@ class Client:
         """Ask for a lease of part of the pool for work that the caller runs."""
         return self._post("leases", request)
 
-    def leases(self) -> list[Json]:
-        """Return the user's leases."""
-        found: list[Json] = self._get("leases")["leases"]
-        return found
-
     def lease(self, lease: int) -> Json:
         """Return one lease."""
         return self._get(f"leases/{int(lease)}")

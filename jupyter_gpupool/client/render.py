@@ -45,7 +45,6 @@ __all__ = [
     "jobs",
     "lease_held",
     "lease_waits",
-    "leases",
     "memory",
     "on_card",
     "overview",
@@ -264,22 +263,6 @@ def pool(reply: Json, clock: Clock | None = None) -> list[str]:
         lines += ["", f"The policy file has an error, and the last good one holds: {reply['policy_error']}"]
     inactive = [f"Not active yet: {text}" for text in reply.get("inactive") or ()]
     return lines + (["", *inactive] if inactive else [])
-
-
-def leases(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
-    """List one's own leases."""
-    rows = [
-        (
-            str(each["id"]),
-            state_text(each["state"]),
-            each["group"],
-            request_text(each["request"]),
-            when(each.get("expires_at"), clock),
-            placement_text(each.get("placement")) or lease_waits(each, clock),
-        )
-        for each in found
-    ]
-    return table(("#id", "state", "group", "gpu", "ends by", "on"), rows) if rows else ["You have no leases."]
 
 
 def lease_held(lease: Json, clock: Clock | None = None) -> list[str]:

@@ -195,7 +195,8 @@ def prepare_command(
     python = _interpreter(options, here)
     files = _files(options, here) if options.get("workdir") == "snapshot" else None
     name = os.path.basename(argv[0])
-    return _prepared("command", name, {"argv": list(argv)}, files, name, python, options, here)
+    what = f"the command {name}"
+    return _prepared("command", name, {"argv": list(argv)}, files, what, python, options, here)
 
 
 def check_options(options: Options, kind: str) -> None:
@@ -214,6 +215,11 @@ def check_options(options: Options, kind: str) -> None:
         raise Refused("invalid_option", f"--no-snapshot is for a script; a {kind} has no file of its own.")
     if options.get("no_snapshot") and options.get("workdir") == "snapshot":
         raise Refused("invalid_option", "--no-snapshot and --workdir snapshot exclude each other.")
+    for name in ("python", "kernel"):
+        if options.get(name) and kind == "command":
+            raise Refused(
+                "invalid_option", f"A command names its own program: leave --{name} out, or submit a script."
+            )
     if options.get("python") and kind == "notebook":
         raise Refused(
             "invalid_option", "A notebook runs in a kernel.", hint="Use --kernel instead of --python."

@@ -12,30 +12,42 @@ from jupyter_gpupool.client import options as table
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.options import CONDUCT, OPTIONS, Options
-from jupyter_gpupool.client.request import Prepared, prepare_notebook, prepare_script
+from jupyter_gpupool.client.request import Prepared, prepare_command, prepare_notebook, prepare_script
 
 REQUEST = tuple(option for option in OPTIONS if option not in CONDUCT)
 LEASE = tuple(option for option in table.RESOURCES if option.dest != "gpu_compute")
 
 
 def path_arguments(parser: Parser) -> None:
-    """Let a line submit a script or a notebook."""
+    """Let a line submit a script, a notebook, or the command after ``--``."""
     table.add_options(parser)
-    parser.add_argument("target", metavar="FILE", help="a script, or a notebook (.ipynb)")
+    parser.add_argument(
+        "target",
+        metavar="FILE",
+        nargs="?",
+        help="a script, or a notebook (.ipynb); without one, -- COMMAND ARG ... is run as it stands",
+    )
     parser.add_argument(
         "args", metavar="ARG", nargs="*", help="the script's own arguments; put -- before its options"
     )
 
 
 def prepare_line(line: argparse.Namespace) -> Prepared:
-    """Prepare the script or notebook that a line names.
+    """Prepare the script or notebook that a line names, or else the command after ``--``.
 
     Raises
     ------
     Refused
-        See `jupyter_gpupool.client.request`.
+        There is neither; or see `jupyter_gpupool.client.request`.
     """
-    return prepare_path(line.target, [*line.args, *line.own], table.given(line, REQUEST))
+    options = table.given(line, REQUEST)
+    if line.target is not None:
+        return prepare_path(line.target, [*line.args, *line.own], options)
+    if not line.own:
+        raise Refused(
+            "invalid_option", "There is nothing to submit.", hint="Name a FILE, or a command: -- COMMAND ARG"
+        )
+    return prepare_command(line.own, options)
 
 
 def prepare_path(path: str, args: Sequence[str], options: Options) -> Prepared:

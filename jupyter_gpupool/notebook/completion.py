@@ -13,7 +13,7 @@ from jupyter_gpupool.client.verbs import VERBS
 
 LINE = r"%{1,2}gpupool\b.*"
 WHAT = {
-    "submit": "submit a script or a notebook as a job that outlives this kernel",
+    "submit": "submit a script, a notebook or a command; the job outlives this kernel",
     **{name: verb.what for name, verb in VERBS.items()},
     "logs": "what a job has printed; -f follows it until Interrupt",
     "wait": "wait until jobs have ended, or until Interrupt",

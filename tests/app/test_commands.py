@@ -68,6 +68,12 @@ def test_a_refusal_of_the_service_is_its_sentence_with_the_hint(shell: Shell, fa
         (["show", "x"], "jupyter gpupool show: 'x' is not a job's number, such as 17, nor last."),
         (["quota", "--jsno"], "jupyter gpupool quota: there is no option --jsno. Did you mean --json?"),
         (["logs", "7", "--tail", "x"], "jupyter gpupool logs: --tail 'x' is not a whole number."),
+        (["submit", "--gpus", "1"], "There is nothing to submit. Name a FILE, or a command: -- COMMAND ARG"),
+        (["submit", "--"], "There is nothing to submit. Name a FILE, or a command: -- COMMAND ARG"),
+        (
+            ["submit", "--python", "/usr/bin/python3", "--", "make"],
+            "A command names its own program: leave --python out, or submit a script.",
+        ),
         (["run", "--gpus", "1"], "There is no command to run. Write: run --gpus 1 -- python train.py"),
         (
             ["policy", "chekc"],

@@ -68,6 +68,20 @@ def test_waiting_ends_with_the_exit_code_of_the_job(terminal: Terminal, script: 
     assert "Finished with exit code 3." in terminal("why", str(job["id"])).out
 
 
+def test_a_command_runs_detached_in_the_folder_it_was_submitted_from(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    program = 'echo "$1 in $(pwd) on $GPUPOOL_GPUS"; exit 4'
+    receipt = terminal("submit", "--gpus", "1", "--time", "5m", "--", "sh", "-c", program, "sh", "--gpus")
+    took, held_back, output = receipt.out.splitlines()
+    number = re.match(r"Job (\d+) \(simulated cards\) took the command sh, ", took)[1]  # type: ignore[index]
+    assert held_back.startswith("Held back: ")
+    assert output.startswith("Output goes to ")
+    terminal("wait", number, code=4)
+    assert re.fullmatch(rf"--gpus in {tmp_path} on SIM-node1-\d\n", terminal("logs", number).out)
+    assert terminal("show", number, "--json").json["kind"] == "command"
+
+
 def test_a_notebook_runs_with_its_parameters(terminal: Terminal, tmp_path: Path) -> None:
     cell = {"cell_type": "code", "source": "print('epochs', epochs)", "metadata": {}, "outputs": []}
     document = {

@@ -21,7 +21,7 @@ def test_every_error_reply_is_a_pool_error(service, client):
         lambda: client.job(7),
         lambda: client.cancel(7),
         lambda: client.artifact(7, "x"),
-        client.leases,
+        client.queue,
     ):
         with pytest.raises(PoolError, match=r"^There is no job 7\.$"):
             ask()
@@ -54,7 +54,7 @@ def test_a_snapshot_is_uploaded_unless_the_service_has_it(service, client, known
 
 
 def test_paths_and_methods(service, client):
-    service.answer = lambda call: service.reply({"jobs": [], "leases": [], "artifacts": []})
+    service.answer = lambda call: service.reply({"jobs": [], "artifacts": []})
     client.jobs(state="queued", limit=5)
     client.jobs()
     client.dry_run({"kind": "script"})

@@ -428,11 +428,6 @@ def test_leases():
         "Lease 4 (simulated cards): 4 GiB of a GPU on node3: GPU 3 until 20:00.",
         "Sharing: timeslice, soft isolation.",
     ]
-    assert render.leases([lease], CLOCK) == [
-        "ID  STATE  GROUP   GPU             ENDS BY  ON",
-        " 4  held   vision  4 GiB of a GPU  20:00    node3: GPU 3",
-    ]
-    assert render.leases([], CLOCK) == ["You have no leases."]
     assert render.lease_waits({"waiting": WAITING}, CLOCK) == (
         "2 jobs are before this one. Expected about 14:32 (in 2 h 32 min, estimate)."
     )

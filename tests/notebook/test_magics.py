@@ -122,6 +122,14 @@ def test_a_script_is_submitted_with_its_arguments(
     assert body["entry"] == {"script": "train.py", "args": ["--lr", "0.1"]}
 
 
+def test_a_command_is_submitted_as_it_stands(notebook: Notebook, accepting: FakeService) -> None:
+    ran = notebook.run("job = %gpupool submit --gpus 1 -- make -j 'all of it'")
+    assert ran.out.startswith("Job 7 took the command make, ")
+    (body,) = accepting.sent("POST jobs")
+    assert (body["kind"], body["entry"]) == ("command", {"argv": ["make", "-j", "all of it"]})
+    assert (body["snapshot"], body["workdir"]) == (None, os.getcwd())
+
+
 def test_a_cell_is_submitted_with_variables(notebook: Notebook, accepting: FakeService) -> None:
     notebook.run("x = 1")
     ran = notebook.run("%%gpupool submit --send x --fetch y --gpu-memory 4GiB\ny = x + 1")
