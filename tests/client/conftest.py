@@ -68,7 +68,10 @@ def find_python(name: str) -> str | None:
     """Return an interpreter by name: on PATH, or among pyenv's versions."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     version = name.rpartition("python")[2]
-    by_pyenv = sorted(map(str, pyenv.glob(f"versions/{version}*/bin/{name}"))) if version else []
+    try:
+        by_pyenv = sorted(map(str, pyenv.glob(f"versions/{version}*/bin/{name}"))) if version else []
+    except PermissionError:  # another account's
+        by_pyenv = []
     for path in (*by_pyenv, shutil.which(name)):
         if path and os.access(path, os.X_OK):
             return path

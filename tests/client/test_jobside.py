@@ -176,6 +176,7 @@ def test_enabling_another_python_writes_one_file(tmp_path):
     with pytest.raises(Refused, match="there is no such file"):
         enable(str(tmp_path / "none"), environ)
     if os.geteuid() != 0:
+        written.unlink()
         written.parent.chmod(0o500)
         with pytest.raises(Refused, match="cannot be written"):
             enable(python, environ)

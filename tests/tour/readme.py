@@ -30,14 +30,15 @@ def steps() -> list[Step]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether `printed` is `expected`; `…` matches any text of a line, a line `…` any lines.
+    """Whether `printed` is `expected`; `…` matches any text of a line, a line `…` any lines or none.
 
     How many spaces stand between two words does not matter: columns are as wide as the names in them.
     """
-    pattern = "\n".join(
-        r"(?:.*\n)*?.*" if line == "…" else re.escape(line).replace("…", ".*") for line in _lines(expected)
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + "\n"
+        for line in _lines(expected)
     )
-    return re.fullmatch(pattern, "\n".join(_lines(printed))) is not None
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(printed))) is not None
 
 
 def _lines(text: str) -> list[str]:

@@ -58,6 +58,7 @@ def check(expected: str, printed: str, code: str) -> None:
 
 def test_the_readme_matcher_can_fail() -> None:
     assert matches("a … c\n…\nend", "a b c\nx\ny\nend")
+    assert matches("one\n…\ntwo", "one\ntwo")
     assert not matches("a … c", "a b d")
     assert not matches("one", "one\ntwo")
     assert re.search("digits", steps()[0].code + steps()[1].code)
