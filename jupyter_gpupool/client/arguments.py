@@ -25,6 +25,7 @@ _SENTENCES = (
     (r"argument \S+: invalid choice: (.+) \(choose from (.*)\)", "{0} is not one of: {1}."),
     (r"argument (.*)", "{0}."),
 )
+_NEGATIVE = re.compile(r"-\.?\d")  # a value for the service to judge, such as -3h; argparse knows -3 only
 
 
 class HelpAsked(Exception):  # noqa: N818 - nothing went wrong
@@ -45,6 +46,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str = "") -> None:
         super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
         self.add_argument("-h", "--help", action="store_true", help="show this text")
+        self._negative_number_matcher = _NEGATIVE
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse a line whose options and arguments may stand in any order.

@@ -69,7 +69,7 @@ def _text_of(rule: CardPattern | Weekly) -> str:
 
 Mib = Annotated[int, _parsed(parse_size), PlainSerializer(format_size)]
 Time = Annotated[int, _parsed(parse_duration), PlainSerializer(format_duration)]
-TimeOrZero = Annotated[int, _parsed(parse_duration, minimum=0), PlainSerializer(format_duration)]
+TimeOrZero = Annotated[int, _parsed(parse_duration, zero=True), PlainSerializer(format_duration)]
 Count = Annotated[int, _parsed(parse_count)]
 Positive = Annotated[int, _parsed(parse_count, minimum=1)]
 Milli = Annotated[int, _parsed(parse_milli), PlainSerializer(_plain_number)]

@@ -61,6 +61,8 @@ def parse_size(
     if match is None or _NUMBER.fullmatch(match["number"]) is None:
         raise UnitError(f'{what} "{written}" is not a size.', "Write a size such as 4GiB or 4096MiB.")
     number, unit = match["number"], match["unit"]
+    if Fraction(number) == 0:
+        raise UnitError(f'{what} "{written}" is zero.', "Write a size above zero, or leave it out.")
     if not unit:
         raise UnitError(f'{what} "{written}" has no unit.', f"Write {number}GiB or {number}MiB.")
     if unit not in _MIB_OF:
@@ -68,8 +70,6 @@ def parse_size(
             f'{what} "{written}" has the unknown unit "{unit}".', f"Write MiB, GiB or TiB: {number}GiB."
         )
     mib = Fraction(number) * _MIB_OF[unit]
-    if mib == 0:
-        raise UnitError(f'{what} "{written}" is zero.', "Write a size above zero, or leave it out.")
     if mib.denominator != 1:
         raise UnitError(
             f'{what} "{written}" is not a whole number of MiB.', f"Write {max(1, round(mib))}MiB."
@@ -88,26 +88,32 @@ def parse_size(
     return size
 
 
-def parse_duration(text: object, *, what: str, minimum: int = 1) -> int:
+def parse_duration(text: object, *, what: str, zero: bool = False) -> int:
     """Return a duration such as ``8h``, ``90m``, ``3d``, ``1h30m`` or ``45s`` in seconds.
+
+    Parameters
+    ----------
+    zero : bool
+        Whether it may be zero.
 
     Raises
     ------
     UnitError
-        No or an unknown unit, negative, NaN, below `minimum` seconds, or above ten years.
+        No or an unknown unit, negative, NaN, zero, or above ten years.
     """
     written = _written(text)
     _refuse_nonsense(written, what, "Write a duration such as 8h, 90m or 1h30m.")
-    if _NUMBER.fullmatch(written):
-        raise UnitError(f'{what} "{written}" has no unit.', f"Write {written}h, {written}m or {written}s.")
-    match = _DURATION.fullmatch(written)
+    without_unit = re.fullmatch(r"\d{1,9}", written)
+    match = _DURATION.fullmatch(f"{written}s" if without_unit else written)
     if match is None or not written:
         raise UnitError(
             f'{what} "{written}" is not a duration.', "Write days, hours, minutes: 3d, 8h, 1h30m."
         )
     seconds = sum(int(n or 0) * s for n, s in zip(match.groups(), _SECONDS_OF.values(), strict=True))
-    if seconds < minimum:
-        raise UnitError(f'{what} "{written}" is too short.', f"Write {format_duration(minimum)} or more.")
+    if seconds == 0 and not zero:
+        raise UnitError(f'{what} "{written}" is zero.', "Write a duration such as 8h, 90m or 1h30m.")
+    if without_unit:
+        raise UnitError(f'{what} "{written}" has no unit.', f"Write {written}h, {written}m or {written}s.")
     if seconds > LONGEST:
         raise UnitError(f'{what} "{written}" is too long.', f"Write {format_duration(LONGEST)} or less.")
     return seconds

@@ -291,7 +291,7 @@ def _grace(asked: Typed, limit: int, policy: Policy) -> int:
     """Return the seconds between SIGTERM and the end: by default never more than half the limit."""
     if asked is None:
         return min(policy.jobs.grace, limit // 2)
-    grace = units.parse_duration(asked, what="--grace", minimum=0)
+    grace = units.parse_duration(asked, what="--grace", zero=True)
     most = policy.jobs.max_grace
     if grace > most:
         raise ApiError(

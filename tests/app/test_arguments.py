@@ -73,8 +73,10 @@ def test_help_is_raised_not_printed(parser: Parser, capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_value_may_begin_with_a_dash_where_it_is_a_number(parser: Parser) -> None:
-    assert read(parser, "train.py --gpus -1")[0]["gpus"] == "-1"  # the service says what is wrong with it
+@pytest.mark.parametrize("value", ["-1", "-3h", "-4GiB", "-.5"])
+@pytest.mark.parametrize("line", ["train.py --time {}", "--time {} train.py", "--time={} train.py"])
+def test_a_value_may_begin_with_a_dash_where_it_is_a_number(parser: Parser, line: str, value: str) -> None:
+    assert read(parser, line.format(value))[0]["time"] == value  # the service says what is wrong with it
 
 
 @pytest.mark.parametrize(("text", "number"), [("17", 17), ("#17", 17), ("last", "last")])

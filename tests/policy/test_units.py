@@ -47,6 +47,7 @@ def test_sizes_are_read_in_mib(text: str, mib: int) -> None:
         (8, '--gpu-memory "8" has no unit. Write 8GiB or 8MiB.'),
         ("8GB", '--gpu-memory "8GB" has the unknown unit "GB". Write MiB, GiB or TiB: 8GiB.'),
         ("8gib", '--gpu-memory "8gib" has the unknown unit "gib". Write MiB, GiB or TiB: 8GiB.'),
+        ("0", '--gpu-memory "0" is zero. Write a size above zero, or leave it out.'),
         ("0GiB", '--gpu-memory "0GiB" is zero. Write a size above zero, or leave it out.'),
         ("NaN", '--gpu-memory "NaN" is not a number. Write a size such as 4GiB or 4096MiB.'),
         (float("nan"), '--gpu-memory "nan" is not a number. Write a size such as 4GiB or 4096MiB.'),
@@ -84,7 +85,9 @@ def test_durations_are_read_in_seconds(text: str, seconds: int) -> None:
         ("8x", '--time "8x" is not a duration. Write days, hours, minutes: 3d, 8h, 1h30m.'),
         ("30m1h", '--time "30m1h" is not a duration. Write days, hours, minutes: 3d, 8h, 1h30m.'),
         ("", '--time "" is not a duration. Write days, hours, minutes: 3d, 8h, 1h30m.'),
-        ("0h", '--time "0h" is too short. Write 1s or more.'),
+        ("1.5", '--time "1.5" is not a duration. Write days, hours, minutes: 3d, 8h, 1h30m.'),
+        ("0", '--time "0" is zero. Write a duration such as 8h, 90m or 1h30m.'),
+        ("0h", '--time "0h" is zero. Write a duration such as 8h, 90m or 1h30m.'),
         ("-5m", '--time "-5m" is negative. Write a duration such as 8h, 90m or 1h30m.'),
         ("nan", '--time "nan" is not a number. Write a duration such as 8h, 90m or 1h30m.'),
         ("99999d", '--time "99999d" is too long. Write 3650d or less.'),
@@ -97,7 +100,9 @@ def test_a_bad_duration_gets_one_sentence(text: str, sentence: str) -> None:
 
 
 def test_a_duration_may_be_zero_only_where_that_is_said() -> None:
-    assert parse_duration("0s", what="grace", minimum=0) == 0
+    assert parse_duration("0s", what="grace", zero=True) == 0
+    with pytest.raises(UnitError, match="has no unit"):
+        parse_duration("0", what="grace", zero=True)
 
 
 def test_counts() -> None:
@@ -181,7 +186,7 @@ def test_a_written_size_reads_back(mib: int) -> None:
 
 @given(st.integers(0, 3650 * 86400))
 def test_a_written_duration_reads_back(seconds: int) -> None:
-    assert parse_duration(format_duration(seconds), what="time", minimum=0) == seconds
+    assert parse_duration(format_duration(seconds), what="time", zero=True) == seconds
 
 
 @given(st.integers(0, 10**9))
