@@ -53,6 +53,8 @@ class Controller:
         Seconds since the epoch.
     on_started
         Called with the new leases, in the event loop, after they are in the ledger.
+    on_policy
+        Called when another policy has come into force.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Controller:
         policies: PolicyStore,
         pool: Pool,
         on_started: Callable[[list[LeaseRecord]], None],
+        on_policy: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ):
         self.ledger = ledger
@@ -71,6 +74,7 @@ class Controller:
         self.plan_seconds = 0.0
         self._clock = clock
         self._on_started = on_started
+        self._on_policy = on_policy
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
         self.health: dict[str, str] = pool.healthy()
         self.frame = self._frame()
@@ -155,6 +159,7 @@ class Controller:
             return False
         self._reframe()
         self.changed()
+        self._on_policy()
         return True
 
     # -- asking ----------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ async def open_service(
             else:
                 runs.launch(lease)
 
-    controller = Controller(ledger, policies, pool, begin, clock)
+    controller = Controller(ledger, policies, pool, begin, news.policy, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, news)

@@ -86,7 +86,7 @@ def play(home: Home, scheduler: Scheduler, clock: Clock) -> Callable[..., None]:
             policies = PolicyStore(home.path / "policy.yaml", home.path / "history", pool)
             policies.refresh(int(clock()))
             started: list[LeaseRecord] = []
-            controller = Controller(ledger, policies, pool, started.extend, clock)
+            controller = Controller(ledger, policies, pool, started.extend, lambda: None, clock)
             try:
                 await asyncio.wait_for(scenario(controller, started), 20)
             finally:

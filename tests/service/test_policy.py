@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpupool.client.sse import parse_events
+from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.service.policy_store import PolicyStore
@@ -118,6 +120,22 @@ def test_over_rest_check_then_apply(start: Any) -> None:
     assert group["quota"]["gpus_milli"] == 1000
     assert group["over_since"]
     assert call.job(job["id"])["state"] == "running"
+
+
+def test_another_policy_is_news_once_however_it_came(start: Any) -> None:
+    call = start("1x2x8GiB", GOOD)
+    file = call.home.path / "policy.yaml"
+    with Connection(call.home.url()).stream("events", {"Last-Event-ID": "1"}) as stream:
+        kinds = (event.name for event in parse_events(stream.lines()) if event.name)
+        assert next(kinds) == "reset"
+        file.write_text(OTHER)
+        call("GET", "policy")
+        call("POST", "policy", {"text": GOOD, "apply": True})
+        call("POST", "policy", {"text": GOOD, "apply": True})
+        file.write_text(BAD)
+        call("GET", "policy")
+        call.submit("true")
+        assert [next(kinds) for _ in range(3)] == ["policy", "policy", "job"]
 
 
 def test_over_rest_a_bad_one_is_refused_with_every_line(start: Any) -> None:

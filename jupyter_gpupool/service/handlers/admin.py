@@ -66,7 +66,6 @@ async def change_policy(call: Call[PolicyRequest]) -> PolicyCheckReply:
     if body.apply:
         service.policies.write(body.text)
         service.controller.refresh_policy()
-        service.news.policy()
     return reply
 
 
