@@ -217,10 +217,9 @@ class Ranking:
         self._groups = groups
         self._measure = measure
         self._eligible = eligible
-        self._below = self._owed_below()
-        largest = max((value for owed in self._below.values() for value in owed.values()), default=1)
+        most = sum(value for group in groups.values() for value in group.quota.quota.values())
         weight = max((group.weight for group in groups.values()), default=1)
-        self._scale = 2 * (max(1, largest) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
+        self._scale = 2 * (max(1, most) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
         self._root = _Branch(_Share({}, 1, 0))
         self._branches: dict[str, _Branch] = {}
         self._levels = self._sort_in(works)
@@ -308,11 +307,12 @@ class Ranking:
 
     def _grow(self) -> None:
         """Make a branch for each group that has waiting work somewhere below it."""
-        parents = {group.parent for group in self._groups.values()}
-        for leaf in self._levels:
+        parents = {group.parent for group in self._groups.values()} & self._groups.keys()
+        owed = self._owed_below() if parents else {}
+        for leaf in self._levels if parents else ():
             for name in self._upward(leaf):
                 if name in parents and name not in self._branches:
-                    share = _Share(self._below[name], self._groups[name].weight, self._scale)
+                    share = _Share(owed[name], self._groups[name].weight, self._scale)
                     self._branches[name] = _Branch(share)
 
     def _count_above(self) -> None:
