@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.model import (
@@ -31,8 +32,7 @@ ClaimKey = tuple[Kind, str, str, str]
 Held = tuple[Claim, Placement, Seconds]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """Which claims a cap counts: those of a group or a user (or all), narrowed by what is not empty."""
 
     group: str = ""
@@ -50,8 +50,7 @@ class Scope:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cap:
+class Cap(NamedTuple):
     """The most of one resource that a scope may hold, and the reason to wait when it is reached.
 
     `what` and `owner` name it in sentences.

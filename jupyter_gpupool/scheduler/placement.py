@@ -16,16 +16,20 @@ from jupyter_gpupool.scheduler.timeline import Interval, Profile, meet
 
 
 class Card:
-    """One card, seen by the kinds of work it serves: each sees a card that the other uses as full."""
+    """One card, seen by the kinds of work it serves: each sees a card that the other uses as full.
 
-    __slots__ = ("gpu", "held", "memory", "order", "site", "views")
+    `first_end` and `last_end` are those of its leases, 0 when there are none.
+    """
+
+    __slots__ = ("_leased", "first_end", "gpu", "last_end", "memory", "order", "site", "views")
 
     def __init__(self, gpu: Gpu, kinds: Iterable[Kind]) -> None:
         self.gpu = gpu
         self.memory = gpu.memory_mib
         self.site = self.order = -1
         self.views: dict[Kind, Profile] = {kind: Profile(self.memory) for kind in kinds}
-        self.held: list[tuple[Seconds, Mib]] = []
+        self.first_end = self.last_end = 0
+        self._leased: Mib = 0
 
     @property
     def in_bay(self) -> bool:
@@ -39,18 +43,16 @@ class Card:
 
     def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
         """Take `mib` for a lease that exists and ends at `end`."""
-        self.held.append((end, mib))
+        self.first_end = min(self.first_end or end, end)
+        self.last_end = max(self.last_end, end)
+        self._leased += mib
         self.book(kind, 0, end, mib)
 
     def first_chance(self, whole: bool) -> Seconds:
         """Return a time before which leases leave nothing free here (`whole`: not all of the card)."""
-        if not self.held:
-            return 0
-        ends = [end for end, _ in self.held]
         if whole:
-            return max(ends)
-        full = sum(mib for _, mib in self.held) >= self.memory
-        return min(ends) if full else 0
+            return self.last_end
+        return self.first_end if self._leased >= self.memory else 0
 
 
 @dataclass(slots=True, eq=False)

@@ -98,7 +98,7 @@ class Judge:
         if found is None:
             size = sizes[0]
             idle = sum(shelf.idle() for shelf in shelves)
-            ends = [end for shelf in shelves for card in shelf.bay.cards for end, _ in card.held]
+            ends = [card.first_end for shelf in shelves for card in shelf.bay.cards if card.first_end]
             found = self._rooms[key] = {
                 "partition": " or ".join(dict.fromkeys(shelf.bay.partition for shelf in shelves)),
                 "cards": size.cards,
