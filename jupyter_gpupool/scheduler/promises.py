@@ -33,9 +33,10 @@ class Promises:
             work = self._works.get(promise.work)
             if work is not None and eligible(work):
                 self._keep(promise, None)
-        self.carried = frozenset(self._reserved) | {promise.work for promise, _ in self._broken}
+        kept = [*self._reserved, *(promise.work for promise, _ in self._broken)]
+        self.carried = {id_: self._works[id_] for id_ in kept}
         self._left = snapshot.settings.promises - len(self.carried)
-        self._given = Counter(self._works[id_].group for id_ in self.carried)
+        self._given = Counter(work.group for work in self.carried.values())
 
     def all(self) -> tuple[Promise, ...]:
         """Return all promises, soonest first."""

@@ -11,7 +11,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.model import Mib, Seconds, Work
+from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
 from jupyter_gpupool.scheduler.timeline import FOREVER
@@ -54,10 +54,10 @@ class Shortlist:
             self._cpus[lease.group] += lease.request.cpus_milli
             if lease.kind == "job":
                 self._running[lease.group, lease.user] += 1
-        self._special = [
-            work for work in board.snapshot.waiting if work.kind == "session" or work.id in promises.carried
-        ]
+        sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
+        self._special = [*promises.carried.values(), *sessions]
         self._inside: set[str] = set()
+        self._reserved: tuple[Promise, ...] | None = None
         self.look_again()
 
     def choose(self) -> list[Work]:
@@ -81,11 +81,17 @@ class Shortlist:
         return [work for work in waiting if work.group in self._inside]
 
     def look_again(self) -> None:
-        """Take note of a start: there is less room now, or more where a promise was."""
+        """Take note of a start: there is less room now, or more where a promise was.
+
+        Who could not start before still cannot, as long as the promises are the same.
+        """
         self._rooms = self._read()
         self._idle = max((room.idle for room in self._rooms), default=-1)
         self._mib = max((room.mib for room in self._rooms), default=0)
-        self._next = self._next_special = 0
+        reserved = self._promises.all()
+        if reserved != self._reserved:
+            self._reserved = reserved
+            self._next = self._next_special = 0
 
     def candidate(self, served: Set[int]) -> Work | None:
         """Return some work that could start at this moment, `served` ones apart; None when none could."""
