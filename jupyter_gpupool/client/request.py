@@ -5,7 +5,6 @@ Owns: the body of a submit, what goes into its snapshot, and the receipt. Never:
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,15 +110,13 @@ def prepare_cell(
             raise Refused("invalid_option", f"--fetch {name}: this is not the name of a variable.")
     files = _files(options, here)
     snapshot.add_modules(files, imports(python_lines(source)), [here.cwd], here.cwd)
-    about = {"fetch": list(fetch), "sent": bool(send), "ipython": needs_ipython}
     _reserve(files, "cell.py", source.encode("utf-8"))
-    _reserve(files, "cell.json", json.dumps(about, sort_keys=True).encode())
     what = "the cell"
     if send:
         _check_same_python(python, "Variables")
         _reserve(files, "sent.pkl", payload.pickle_variables(send, namespace or {}))
         what += f" with {', '.join(send)}"
-    entry = {"fetch": list(fetch), "sent": bool(send)}
+    entry = {"fetch": list(fetch), "sent": bool(send), "ipython": needs_ipython}
     return _prepared("cell", "cell", entry, files, what, python, options, here)
 
 
@@ -141,7 +138,6 @@ def prepare_notebook(path: str, options: Options | None = None, here: Here | Non
     snapshot.add_modules(files, imports(notebook.code), [file.parent, here.cwd], file.parent)
     parameters = dict(options.get("parameters", {}))
     _reserve(files, "notebook.ipynb", notebook.content)
-    _reserve(files, "parameters.json", json.dumps(parameters, sort_keys=True).encode())
     entry = {"notebook": file.name, "parameters": parameters, "kernel": kernel}
     return _prepared("notebook", file.name, entry, files, file.name, python, options, here)
 

@@ -60,10 +60,11 @@ class ScriptEntry(_Body):
 
 
 class CellEntry(_Body):
-    """A cell; `fetch` names the variables to bring back."""
+    """A cell; `fetch` names the variables to bring back; `ipython`: it has magics or shell commands."""
 
     fetch: list[str] = Field(default_factory=list)
     sent: bool = False
+    ipython: bool = False
 
 
 class NotebookEntry(_Body):

@@ -188,11 +188,15 @@ def test_enabling_another_python_writes_one_file(tmp_path):
 def run_cell(job, source, python=sys.executable, sent=None, fetch=(), ipython=False):
     folder = job / "code" / ".gpupool"
     (folder / "cell.py").write_text(source)
-    about = {"fetch": list(fetch), "sent": sent is not None, "ipython": ipython}
-    (folder / "cell.json").write_text(json.dumps(about))
+    entry = {"fetch": list(fetch), "sent": sent is not None, "ipython": ipython}
     if sent is not None:
         (folder / "sent.pkl").write_bytes(sent if isinstance(sent, bytes) else pickle.dumps(sent, protocol=5))
-    environ = {**os.environ, "PYTHONPATH": str(job / "code"), "IPYTHONDIR": str(job / "ipython")}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(job / "code"),
+        "IPYTHONDIR": str(job / "ipython"),
+        "GPUPOOL_ENTRY": json.dumps(entry),
+    }
     return subprocess.run(
         [python, str(HOSTS / "cell_host.py")],
         env=environ,

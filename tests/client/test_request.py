@@ -201,19 +201,13 @@ def test_a_cell_with_its_variables(here):
     (here.cwd / "helpers.py").write_text("")
     source = "import helpers\nz = x + y\n"
     prepared = prepare_cell(source, {"x": 1, "y": 2, "w": 3}, {"send": ["x", "y"], "fetch": ["z"]}, here)
-    assert prepared.body["entry"] == {"fetch": ["z"], "sent": True}
+    assert prepared.body["entry"] == {"fetch": ["z"], "sent": True, "ipython": False}
     assert prepared.snapshot.files == (
-        ".gpupool/cell.json",
         ".gpupool/cell.py",
         ".gpupool/sent.pkl",
         "helpers.py",
     )
     assert in_tar(prepared, ".gpupool/cell.py").decode() == source
-    assert json.loads(in_tar(prepared, ".gpupool/cell.json")) == {
-        "fetch": ["z"],
-        "sent": True,
-        "ipython": False,
-    }
     assert pickle.loads(in_tar(prepared, ".gpupool/sent.pkl")) == {"x": 1, "y": 2}
     assert prepared.taken.startswith("the cell with x, y and 1 local module (")
 
@@ -300,7 +294,7 @@ def test_a_notebook_with_parameters(here):
     assert prepared.body["interpreter"]["kernel"] == "python3"
     assert prepared.snapshot.own_files == ("common.py", "helpers.py")
     assert in_tar(prepared, ".gpupool/notebook.ipynb") == (sub / "fit.ipynb").read_bytes()
-    assert json.loads(in_tar(prepared, ".gpupool/parameters.json")) == {"lr": 0.1}
+    assert prepared.snapshot.files == (".gpupool/notebook.ipynb", "common.py", "helpers.py")
 
 
 def test_what_is_no_notebook_is_refused(here):

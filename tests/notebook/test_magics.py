@@ -136,7 +136,7 @@ def test_a_cell_is_submitted_with_variables(notebook: Notebook, accepting: FakeS
     assert ran.out.startswith("Job 7 took the cell with x")
     assert ran.value.id == 7
     (body,) = accepting.sent("POST jobs")
-    assert body["entry"] == {"fetch": ["y"], "sent": True}
+    assert body["entry"] == {"fetch": ["y"], "sent": True, "ipython": False}
     assert body["resources"] == {"gpu_memory": "4GiB"}
 
 

@@ -28,16 +28,15 @@ def main() -> int:
     """Run the cell that the snapshot holds; return the exit code."""
     set_path()
     folder = os.path.join(os.environ["GPUPOOL_CODE_DIR"], ".gpupool")
-    with open(os.path.join(folder, "cell.json"), encoding="utf-8") as file:
-        about = json.load(file)
+    entry = json.loads(os.environ["GPUPOOL_ENTRY"])
     source = os.path.join(folder, "cell.py")
     namespace = new_main()
     try:
-        if about["sent"]:
+        if entry["sent"]:
             namespace.update(read_sent(os.path.join(folder, "sent.pkl")))
-        done = (run_in_ipython if about["ipython"] else run)(source, namespace)
-        if done and about["fetch"]:
-            save(about["fetch"], namespace, os.path.join(os.environ["GPUPOOL_OUT_DIR"], "fetched.pkl"))
+        done = (run_in_ipython if entry["ipython"] else run)(source, namespace)
+        if done and entry["fetch"]:
+            save(entry["fetch"], namespace, os.path.join(os.environ["GPUPOOL_OUT_DIR"], "fetched.pkl"))
     except CellError as error:
         print(error, file=sys.stderr)
         return 1
