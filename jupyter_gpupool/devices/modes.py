@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Mode = Literal["whole", "timeslice", "simulated"]
-Isolation = Literal["hard", "ceiling", "soft"]
+
+ISOLATION: Mapping[str, str] = {"whole": "soft", "timeslice": "soft", "simulated": "soft"}
+"""What each mode guarantees about a neighbour's memory.
+
+A variable that names a card is an agreement, not a wall, so not even a whole card is kept apart firmly.
+"""
 
 TORCH = "PYTORCH_ALLOC_CONF"
 
@@ -21,15 +26,6 @@ def mode_of(*, whole: bool, simulated: bool) -> Mode:
     if simulated:
         return "simulated"
     return "whole" if whole else "timeslice"
-
-
-def isolation(mode: Mode, *, devices_constrained: bool = False) -> Isolation:
-    """Return what the mode guarantees about a neighbour's memory.
-
-    A whole card is kept apart only where the kernel hides the other cards from the process
-    (`devices_constrained`); a variable that names the card is an agreement, not a wall.
-    """
-    return "hard" if mode == "whole" and devices_constrained else "soft"
 
 
 def environment(

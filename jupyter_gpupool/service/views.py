@@ -155,7 +155,7 @@ class Views:
                 for share in placement.gpus
             ],
             "mode": mode,
-            "isolation": modes.isolation(mode),  # type: ignore[arg-type]
+            "isolation": modes.ISOLATION[mode],
         }
 
     def _lease_environment(self, lease: LeaseRecord) -> dict[str, str]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpupool.devices.modes import environment, framework_caps, isolation, merged, mode_of
+from jupyter_gpupool.devices.modes import ISOLATION, Mode, environment, framework_caps, merged, mode_of
 
 CARD = 32 * 1024
 
@@ -69,10 +71,7 @@ def test_threads_follow_the_cpus(milli, threads):
 
 
 def test_a_mode_promises_no_more_than_it_holds():
-    assert isolation("whole", devices_constrained=True) == "hard"
-    assert isolation("whole") == "soft"
-    assert isolation("timeslice", devices_constrained=True) == "soft"
-    assert isolation("simulated") == "soft"
+    assert dict.fromkeys(get_args(Mode), "soft") == ISOLATION
 
 
 def test_the_mode_follows_from_the_grant():
