@@ -67,7 +67,8 @@ class _Walk:
         self._noted = 0
         self._timers: list[tuple[Seconds, int, Work]] = []
         self._parked: dict[Place, dict[object, _Queue]] = {}
-        self._lanes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
+        self._sizes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
+        self._lanes: set[Lane] = set()
         self._lanes_of_node: dict[str, dict[Lane, None]] = {}
 
     def expect_end(self, claim: Claim, placement: Placement, end: Seconds) -> None:
@@ -202,14 +203,19 @@ class _Walk:
 
     def _lane(self, work: Work) -> tuple[Lane, tuple[Size, ...]]:
         options = self._board.options(work)
-        found = self._lanes.get(options)
+        found = self._sizes.get(options)
         if found is None:
             lane = tuple(option.shelf for option in options)
-            found = self._lanes[options] = lane, tuple(option.size for option in options)
-            for shelf in lane:
-                for site in shelf.bay.sites:
-                    self._lanes_of_node.setdefault(site.node, {})[lane] = None
+            found = self._sizes[options] = lane, tuple(option.size for option in options)
+            if lane not in self._lanes:
+                self._add(lane)
         return found
+
+    def _add(self, lane: Lane) -> None:
+        self._lanes.add(lane)
+        for shelf in lane:
+            for site in shelf.bay.sites:
+                self._lanes_of_node.setdefault(site.node, {})[lane] = None
 
 
 def _about(parked: Parked) -> object:
