@@ -46,14 +46,17 @@ class Shortlist:
         self._promises = promises
         self._shelves = board.floor.shelves("job")
         self._largest = max((shelf.bay.largest for shelf in self._shelves), default=0)
-        self._gpus: Counter[str] = Counter()
-        self._cpus: Counter[str] = Counter()
+        gpus: Counter[str] = Counter()
+        cpus: Counter[str] = Counter()
         self._running: Counter[tuple[str, str]] = Counter()
         for lease in board.snapshot.leases:
-            self._gpus[lease.group] += lease.placement.gpu_milli
-            self._cpus[lease.group] += lease.request.cpus_milli
+            gpus[lease.group] += lease.placement.gpu_milli
+            cpus[lease.group] += lease.request.cpus_milli
             if lease.kind == "job":
                 self._running[lease.group, lease.user] += 1
+        owed = {name: group.quota.quota for name, group in board.limits.groups.items()}
+        self._without_gpus = {name for name, most in owed.items() if gpus[name] >= most[GPU]}
+        self._without_cpus = {name for name, most in owed.items() if cpus[name] >= most.get(CPUS, UNBOUNDED)}
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
         self._inside: set[str] = set()
@@ -118,6 +121,8 @@ class Shortlist:
         spread = gpus > self._largest
         if (gpus > self._idle and not (spread and self._idle == self._largest)) or mib > self._mib:
             return False
+        if work.group in (self._without_gpus if gpus or mib or request.share else self._without_cpus):
+            return False
         if work.held or work.invalid or work.not_before > self._board.time:
             return False
         promised = work.id in self._promises.carried
@@ -129,7 +134,7 @@ class Shortlist:
                 and (promised or work.limit <= room.lasts)
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
             ):
-                return self._is_open(work)
+                return self._may_run_more(work)
         return False
 
     def _is_due(self, work: Work) -> bool:
@@ -139,19 +144,12 @@ class Shortlist:
         promise = self._promises.get(work.id)
         return promise is not None and promise.start <= self._board.time
 
-    def _is_open(self, work: Work) -> bool:
-        """Say whether the group has quota left and the user a job to start."""
-        limits, request = self._board.limits, work.request
-        owed = limits.groups[work.group].quota.quota
-        if request.gpus or request.gpu_mib or request.share:
-            if self._gpus[work.group] >= owed[GPU]:
-                return False
-        elif self._cpus[work.group] >= owed.get(CPUS, UNBOUNDED):
-            return False
+    def _may_run_more(self, work: Work) -> bool:
+        """Say whether the user has a job left to start."""
         running = self._running[work.group, work.user]
         if not running:
             return True
-        most = limits.of_user(work.group, work.user).running_jobs
+        most = self._board.limits.of_user(work.group, work.user).running_jobs
         return most is None or running < most
 
     def _wants_promise(self, work: Work, open_groups: set[str]) -> bool:
