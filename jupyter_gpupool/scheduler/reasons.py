@@ -12,7 +12,7 @@ from typing import Any
 
 from jupyter_gpupool.scheduler.model import Reason, Snapshot, Verdict
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
-from jupyter_gpupool.scheduler.words import amount_text, decimal, size_text, time_text
+from jupyter_gpupool.scheduler.words import amount_text, counted, decimal, size_text, time_text
 
 Facts = Mapping[str, Any]
 
@@ -64,13 +64,13 @@ def _user_limit(facts: Facts) -> Explanation:
     frees = _frees(facts)
     if facts["what"] == "gpus":
         has, most, need = decimal(used), amount_text(GPU, limit), amount_text(GPU, facts["need"])
-        message = f"{owner} holds {has} of at most {most}, and this needs {need}.{frees}"
+        message = f"The limit of {owner} is {most}: {has} held, and this needs {need}.{frees}"
     elif facts["what"] == "sessions":
-        message = f"{owner} has {used} of at most {limit} sessions.{frees}"
+        message = f"The limit of {owner} is {counted(limit, 'session')} at once: {used} held.{frees}"
     elif facts["what"] == "priority":
-        message = f"You run {used} of at most {limit} jobs of priority {owner}.{frees}"
+        message = f"Your limit is {counted(limit, 'job')} of priority {owner} at once: {used} running.{frees}"
     else:
-        message = f"{owner} runs {used} of at most {limit} jobs.{frees}"
+        message = f"The limit of {owner} is {counted(limit, 'job')} at once: {used} running.{frees}"
     return Explanation(message, "It clears when one of your own ends, or is ended by you.")
 
 
@@ -101,7 +101,7 @@ def _group_quota(facts: Facts) -> Explanation:
 
 def _no_slot(facts: Facts) -> Explanation:
     host = f"Host {facts['owner']}" if facts["owner"] else "This host"
-    jobs = "1 job" if facts["used"] == 1 else f"{facts['used']} jobs"
+    jobs = counted(facts["used"], "job")
     return Explanation(
         f"{host} runs {jobs}, as many at once as it can ({facts['limit']}).{_frees(facts)}",
         "It clears when a job on the host ends.",

@@ -46,3 +46,8 @@ def time_text(time: Seconds, now: Seconds | None = None) -> str:
     moment = datetime.fromtimestamp(time, UTC)
     same_day = now is not None and datetime.fromtimestamp(now, UTC).date() == moment.date()
     return moment.strftime("%H:%M UTC" if same_day else "%H:%M UTC on %d %b")
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a count with its noun: ``1 job``, ``2 jobs``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

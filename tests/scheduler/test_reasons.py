@@ -99,9 +99,13 @@ def test_group_quota(pool):
 @pytest.mark.parametrize(
     ("limits", "work", "message"),
     [
-        (UserLimits(gpu_milli=1500), {}, "ann in a holds 1 of at most 1.5 cards, and this needs 1 card."),
-        (UserLimits(running_jobs=1), {}, "ann in a runs 1 of at most 1 jobs."),
-        (UserLimits(), {"priority": "high"}, "You run 1 of at most 1 jobs of priority high."),
+        (
+            UserLimits(gpu_milli=1500),
+            {},
+            "The limit of ann in a is 1.5 cards: 1 held, and this needs 1 card.",
+        ),
+        (UserLimits(running_jobs=1), {}, "The limit of ann in a is 1 job at once: 1 running."),
+        (UserLimits(), {"priority": "high"}, "Your limit is 1 job of priority high at once: 1 running."),
     ],
 )
 def test_user_limits(pool, limits, work, message):
@@ -118,7 +122,7 @@ def test_sessions_of_a_user(pool):
     holder = pool.lease(pool.session(9, gpu_mib=4096), cards[:1], NOW + HOUR)
     groups = [pool.group("a", user=UserLimits(sessions=1))]
     told = why(pool.snapshot([pool.session(1, gpu_mib=4096)], [holder], gpus=cards, groups=groups), 1)
-    assert told.message.startswith("ann in a has 1 of at most 1 sessions.")
+    assert told.message.startswith("The limit of ann in a is 1 session at once: 1 held.")
 
 
 def test_slots_name_the_host(pool):
