@@ -73,7 +73,7 @@ def test_a_command_runs_detached_in_the_folder_it_was_submitted_from(
 ) -> None:
     program = 'echo "$1 in $(pwd) on $GPUPOOL_GPUS"; exit 4'
     receipt = terminal("submit", "--gpus", "1", "--time", "5m", "--", "sh", "-c", program, "sh", "--gpus")
-    took, held_back, output = receipt.out.splitlines()
+    took, held_back, output, *_ = receipt.out.splitlines()
     number = re.match(r"Job (\d+) \(simulated cards\) took the command sh, ", took)[1]  # type: ignore[index]
     assert held_back.startswith("Held back: ")
     assert output.startswith("Output goes to ")
