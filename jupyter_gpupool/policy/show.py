@@ -1,7 +1,7 @@
-"""A policy as text, and the difference between two.
+"""The difference between two policies, in the file's own notation.
 
-Owns: the effective policy in the file's own notation. Never: secrets: addresses of messages are
-shown without what follows the host.
+Owns: one line per key that differs. Never: secrets: addresses of messages are shown without what
+follows the host.
 """
 
 from __future__ import annotations
@@ -10,18 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.policy.problems import Path, dotted
-
-
-def as_text(policy: Policy) -> str:
-    """Return the whole policy, defaults included, as YAML that loads to the same policy."""
-    data = _data(policy)
-    for key, address in data.get("notify", {}).items():
-        data["notify"][key] = _without_secret(address)
-    return _yaml(data)
 
 
 def diff(old: Policy, new: Policy) -> list[str]:
@@ -70,10 +60,6 @@ def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_inline(item)}" for key, item in value.items()) + "}"
     return str(value)
-
-
-def _yaml(data: object) -> str:
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
 
 
 def _without_secret(address: str) -> str:
