@@ -41,6 +41,8 @@ class WorkSpec:
         Caps where a controller allows; 0 = no cap.
     kind, owner, entry
         Carried along for people who read ``spec.json``; never interpreted.
+    user : str or None
+        The system account to run as; None = the engine's own.
     """
 
     key: str
@@ -59,6 +61,7 @@ class WorkSpec:
     memory_mib: int
     owner: str
     entry: dict[str, Any] = field(default_factory=dict)
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,52 @@ class Survival:
 
 
 OnEvent = Callable[[Ended], None]
+
+
+class NoSuchFileError(Exception):
+    """The path is not a regular file of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One regular file: name, bytes, and when it was last written (Unix seconds)."""
+
+    name: str
+    size: int
+    modified: float
+
+
+class JobFiles(Protocol):
+    """The files of jobs, whoever's account they belong to; no link is ever followed. Calls block."""
+
+    def open(self, job: int, *parts: str) -> int:
+        """Return a descriptor to read the regular file `parts` of the job's folder.
+
+        Raises
+        ------
+        NoSuchFileError
+            It is missing, a link, a folder, a device or another account's, or a part is not a plain name.
+        EngineError
+            The engine cannot be asked now.
+        """
+
+    def list(self, job: int, *parts: str) -> list[FileEntry]:
+        """Return the regular files in the folder `parts` of the job's; none where there is no such folder.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be asked now.
+        """
+
+    def remove(self, job: int) -> None:
+        """Delete the job's folder; one that is not there is no error.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be asked now.
+        """
 
 
 class Engine(Protocol):

@@ -63,6 +63,7 @@ _SPEC_TYPES: dict[str, tuple[type, ...]] = {
     "memory_mib": (int,),
     "owner": (str,),
     "entry": (dict,),
+    "user": (str, type(None)),
 }
 
 
