@@ -7,6 +7,7 @@ GPUS ?= simulated
 VENV := .venv
 BIN := $(VENV)/bin
 LABEXTENSION := jupyter_gpupool/labextension/package.json
+PROXY := $(VENV)/proxy/.installed
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
@@ -15,10 +16,10 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed $(LABEXTENSION) ## a JupyterLab with a simulated pool (PORT=8888, GPUS=real for this machine's cards)
+demo: $(VENV)/.installed $(LABEXTENSION) $(PROXY) ## a JupyterHub with a simulated pool (PORT=8000, GPUS=real for this machine's cards)
 	@$(BIN)/jupyter gpupool demo $(if $(PORT),--port $(PORT)) --gpus $(GPUS) $(AS_ROOT) $(ARGS)
 
-test: $(VENV)/.test $(LABEXTENSION) ## all tests (ARGS="-k name" for some)
+test: $(VENV)/.test $(LABEXTENSION) $(PROXY) ## all tests (ARGS="-k name" for some)
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test ## style, types, import contract, Python 3.9 for the client
@@ -52,17 +53,17 @@ $(VENV)/.python:
 INSTALL = HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml
-	@echo "[1/2] Installing jupyter-gpupool and JupyterLab into $(VENV) (one to three minutes the first time) ..."
-	@$(INSTALL) ".[tour]"
+	@echo "[1/3] Installing jupyter-gpupool, JupyterLab and JupyterHub into $(VENV) (one to three minutes the first time) ..."
+	@$(INSTALL) ".[tour,hub]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
 	@echo "      Installing what the tests need ..."
-	@$(INSTALL) ".[tour,test]"
+	@$(INSTALL) ".[tour,hub,test]"
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed
-	@$(INSTALL) ".[tour,test,lint]"
+	@$(INSTALL) ".[tour,hub,test,lint]"
 	@touch $@
 
 .venv-bench/.installed:
@@ -71,12 +72,21 @@ $(VENV)/.lint: $(VENV)/.installed
 	@.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check jupyterlab jupyter-scheduler
 	@touch $@
 
-$(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.installed
+$(VENV)/.node: | $(VENV)/.installed
 	@command -v node >/dev/null || \
-	  { echo "Node 20 or newer is needed to build the Lab extension (on Debian: apt-get install nodejs); users of the wheel need none."; exit 1; }
+	  { echo "Node 20 or newer is needed for JupyterHub's proxy and the Lab extension (on Debian: apt-get install nodejs npm)."; exit 1; }
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || \
-	  { echo "Node 20 or newer is needed to build the Lab extension; this is $$(node --version)."; exit 1; }
-	@echo "[2/2] Building the Lab extension (about a minute the first time) ..."
+	  { echo "Node 20 or newer is needed; this is $$(node --version)."; exit 1; }
+	@touch $@
+
+$(PROXY): hub_config/proxy/package.json hub_config/proxy/package-lock.json | $(VENV)/.node
+	@echo "[2/3] Installing JupyterHub's proxy ..."
+	@mkdir -p $(@D) && cp hub_config/proxy/package.json hub_config/proxy/package-lock.json hub_config/proxy/.npmrc $(@D)/
+	@npm ci --prefix $(@D) --ignore-scripts --silent
+	@touch $@
+
+$(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.node
+	@echo "[3/3] Building the Lab extension (about a minute the first time) ..."
 	@cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" && { jlpm install --immutable && jlpm build:prod; } >build.log 2>&1 || \
 	  { tail -n 30 build.log; echo "The Lab extension did not build; all of its output is in labextension/build.log."; exit 1; }
 	@cp -R jupyter_gpupool/labextension/. $(VENV)/share/jupyter/labextensions/jupyter-gpupool/
