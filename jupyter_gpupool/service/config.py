@@ -84,6 +84,11 @@ class ServiceConfig:
         return self.home.path / "snapshots"
 
     @property
+    def token_secret(self) -> Path:
+        """What the tokens of jobs are made with."""
+        return self.home.path / "job-tokens.key"
+
+    @property
     def log_file(self) -> Path:
         """The service's own log."""
         return self.home.path / "service.log"

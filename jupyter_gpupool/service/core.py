@@ -33,6 +33,7 @@ from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.runs import Runs
 from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
+from jupyter_gpupool.service.tokens import JobTokens, secret_in
 from jupyter_gpupool.service.views import Views
 
 END_GRACE_S = 10
@@ -55,6 +56,7 @@ class Service:
     controller: Controller
     releases: Releases
     snapshots: SnapshotStore
+    tokens: JobTokens
     runs: Runs
     sessions: Sessions
     views: Views
@@ -143,6 +145,7 @@ async def open_service(
     news = News(bus)
     engine = engine or LocalEngine(config.home.path, boot=config.boot_id)
     snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
+    tokens = JobTokens(secret_in(config.token_secret), ledger.jobs)
 
     def begin(leases: list[LeaseRecord]) -> None:
         for lease in leases:
@@ -154,7 +157,7 @@ async def open_service(
     controller = Controller(ledger, policies, pool, begin, news.policy, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
-    runs = Runs(config, controller, engine, releases, snapshots, news)
+    runs = Runs(config, controller, engine, releases, snapshots, tokens, news)
     sessions = Sessions(controller, releases, news)
     await engine.open(runs.ended)
     stack.push_async_callback(engine.close)
@@ -178,6 +181,7 @@ async def open_service(
         controller=controller,
         releases=releases,
         snapshots=snapshots,
+        tokens=tokens,
         runs=runs,
         sessions=sessions,
         views=Views(config, controller, "" if engine.survival.whole_tree else engine.survival.sentence),

@@ -27,6 +27,7 @@ from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.outcomes import Diagnosis, Outcome, diagnose, outcome_of
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.snapshots import SnapshotStore
+from jupyter_gpupool.service.tokens import JobTokens
 
 log = logging.getLogger("gpupool")
 
@@ -48,6 +49,7 @@ class Runs:
         engine: Engine,
         releases: Releases,
         snapshots: SnapshotStore,
+        tokens: JobTokens,
         news: News,
     ):
         self._config = config
@@ -56,6 +58,7 @@ class Runs:
         self._engine = engine
         self._releases = releases
         self._snapshots = snapshots
+        self._tokens = tokens
         self._news = news
         self._launches: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
