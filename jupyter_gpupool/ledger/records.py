@@ -238,7 +238,11 @@ class LeaseRecord:
 
 @dataclass(frozen=True)
 class NewSession:
-    """Interactive work that asks for a lease; `pid` and `starttime` name the process it lives with."""
+    """Interactive work that asks for a lease.
+
+    `pid` and `starttime` name the process it lives with; a notebook server of a Hub has `server`,
+    ``"<user>/<server name>"``, instead.
+    """
 
     owner: str
     group: str
@@ -248,6 +252,7 @@ class NewSession:
     priority: str = "normal"
     pid: int | None = None
     starttime: int | None = None
+    server: str | None = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +275,7 @@ class SessionRecord:
     ended: int | None = None
     reason: str = ""
     lease: int | None = None
+    server: str | None = None
 
     def moved(self, state: SessionState, **changes: Any) -> SessionRecord:
         """Return the session in its next state.

@@ -80,6 +80,7 @@ sessions = Table(
     Column("ended", Integer),
     Column("reason", Text, nullable=False),
     Column("lease", Integer),
+    Column("server", String),
 )
 
 leases = Table(

@@ -121,13 +121,17 @@ class DryRunReply(TypedDict):
 
 
 class LeaseReply(TypedDict):
-    """One lease for interactive work; `environment` is what its processes should have set."""
+    """One lease for interactive work; `environment` is what its processes should have set.
+
+    `server` is the name of the Hub's server that it is for: empty = the user's default one, null = none.
+    """
 
     id: int
     state: str
     user: str
     group: str
     name: str
+    server: str | None
     pid: int | None
     request: RequestReply
     time_s: int
@@ -146,6 +150,81 @@ class LeasesReply(TypedDict):
     """The user's leases."""
 
     leases: list[LeaseReply]
+
+
+class WorkReply(TypedDict):
+    """What an engine needs to run a server on its lease; `user` is the account, null = the engine's own."""
+
+    key: str
+    job: int
+    attempt: int
+    folder: str
+    limit_s: int
+    grace_s: int
+    cpus_milli: int
+    memory_mib: int
+    user: str | None
+
+
+class SpawnReply(TypedDict):
+    """The lease of a server; `work` is there while it is held."""
+
+    lease: LeaseReply
+    work: WorkReply | None
+
+
+class SliceReply(TypedDict):
+    """One slice that a user of a group may choose.
+
+    `state` says what would happen now: it is ``available``, it ``waits`` (`message` says for what,
+    `expected_start` until when), or it is ``refused`` (`message` says why, with the numbers). `slice` and
+    `partition` are what to ask for; `label` is for people.
+    """
+
+    slice: str
+    partition: str | None
+    label: str
+    gpu_milli: int
+    state: Literal["available", "waits", "refused"]
+    message: str | None
+    expected_start: str | None
+
+
+class GroupChoicesReply(TypedDict):
+    """What one group offers its user; GPUs in thousandths, a limit of null = none.
+
+    `name` is null for a user of no group of the policy.
+    """
+
+    name: str | None
+    used_milli: int
+    limit_milli: int | None
+    user_used_milli: int
+    user_limit_milli: int | None
+    user_sessions: int
+    user_sessions_limit: int | None
+    slices: list[SliceReply]
+
+
+class FreeReply(TypedDict):
+    """How much of a partition is free: whole cards nobody is on, and memory."""
+
+    partition: str
+    gpus: int
+    idle_gpus: int
+    memory_mib: int
+    free_mib: int
+
+
+class ChoicesReply(TypedDict):
+    """What a user may choose for a server; `message` says what stands in the way of more."""
+
+    user: str
+    default_group: str | None
+    groups: list[GroupChoicesReply]
+    free: list[FreeReply]
+    message: str | None
+    simulated: bool
 
 
 class ArtifactReply(TypedDict):

@@ -126,6 +126,7 @@ class Views:
             "user": session.owner,
             "group": session.group,
             "name": session.name,
+            "server": _server_name(session),
             "pid": session.pid if own else None,
             "request": request_reply(session.request),
             "time_s": session.limit_s,
@@ -160,6 +161,10 @@ class Views:
 
     def _lease_environment(self, lease: LeaseRecord) -> dict[str, str]:
         return granted(lease, self._controller.frame.card_mib(lease.placement))
+
+
+def _server_name(session: SessionRecord) -> str | None:
+    return None if session.server is None else session.server.partition("/")[2]
 
 
 def request_reply(request: Request) -> RequestReply:

@@ -140,6 +140,23 @@ class LeaseRequest(Resources):
     wait: bool = True
 
 
+class SpawnRequest(_Body):
+    """A notebook server that a Hub is about to start.
+
+    `groups` are the user's groups on the Hub now; `slice` is the name of one that is offered (``1/8``, ``1``,
+    ``0`` = CPU only), None = the smallest; `wait` = queue when there is no room now; `version` = the Hub's.
+    """
+
+    user: str = Field(min_length=1, max_length=255)
+    server: str = Field(default="", max_length=255)
+    groups: list[str] = Field(default_factory=list)
+    group: str | None = None
+    slice: str | None = None
+    partition: str | None = None
+    wait: bool = True
+    version: str = Field(max_length=100)
+
+
 class PolicyRequest(_Body):
     """A policy file to check, or to put in force; `source` is its name in messages."""
 
