@@ -32,7 +32,15 @@ class Demo:
     def __init__(self, folder: Path, *extra: str) -> None:
         self.port = free_port()
         self.folder = folder
-        command = [sys.executable, "-m", "jupyter_gpupool.app", "demo", "--no-browser", "--allow-root"]
+        command = [
+            sys.executable,
+            "-m",
+            "jupyter_gpupool.app",
+            "demo",
+            "--lab",
+            "--no-browser",
+            "--allow-root",
+        ]
         self.process = subprocess.Popen(
             [*command, f"--port={self.port}", f"--dir={folder}", *extra],
             stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.commands import demo as module
+from jupyter_gpupool.commands.demo import lab, processes
 from tests.tour.lab import Demo
 
 
@@ -32,18 +33,17 @@ def busy_port():
 
 def test_a_busy_port_that_was_asked_for_is_refused_with_a_free_one(busy_port: int) -> None:
     with pytest.raises(Refused, match=rf"^Port {busy_port} is in use .* Port (\d+) is free: --port \1\.$"):
-        module.choose_port(busy_port)
+        processes.choose_port(busy_port, 1)
 
 
-def test_without_a_wish_the_next_free_port_is_taken(busy_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PORT", busy_port)
-    assert busy_port < module.choose_port(None) < busy_port + module.PORTS_TRIED
+def test_without_a_wish_the_next_free_port_is_taken(busy_port: int) -> None:
+    assert busy_port < processes.choose_port(None, busy_port) < busy_port + processes.PORTS_TRIED
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536])
 def test_what_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(Refused, match=f"^Port {port} is not a port"):
-        module.choose_port(port)
+        processes.choose_port(port, 1)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to see root refused")
@@ -54,24 +54,13 @@ def test_root_is_refused_unless_allowed(tmp_path: Path) -> None:
 
 
 def test_what_the_user_changed_in_the_demo_is_kept(tmp_path: Path) -> None:
-    _, work = module.prepare(tmp_path / "demo")
+    _, work = lab.prepare(tmp_path / "demo", simulated=True)
     (work / "tour.ipynb").write_text("mine")
-    home, work = module.prepare(tmp_path / "demo")
+    home, work = lab.prepare(tmp_path / "demo", simulated=True)
     assert (work / "tour.ipynb").read_text() == "mine"
     assert (work / "train_digits.py").exists()
     assert (home / "policy.yaml").exists()
     assert home.stat().st_mode & 0o777 == 0o700
-
-
-def test_an_installed_demo_is_copied_without_what_pip_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = tmp_path / "site"
-    (installed / "__pycache__").mkdir(parents=True)
-    (installed / "train_digits.py").write_text("pass\n")
-    monkeypatch.setattr(module, "site_files", lambda: installed)
-    _, work = module.prepare(tmp_path / "demo")
-    assert [path.name for path in work.iterdir()] == ["train_digits.py"]
 
 
 def test_ctrl_c_ends_the_demos_jobs_and_leaves_no_process(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The files of a demo: the site's policy, and what its people find in their folders.
+
+Owns: copying them, and keeping what somebody has changed since. Never: a process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from jupyter_gpupool.client.errors import Refused
+
+POLICY = "policy.yaml"
+WORK = ("tour.ipynb", "train_digits.py")
+NEWS = Path("@jupyterlab/apputils-extension/notification.jupyterlab-settings")
+
+
+def site_files() -> Path:
+    """Return the folder with the demo's policy, notebook, script and Hub configuration."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "hub_config" / "demo", package.parent / "hub_config" / "demo"):
+        if folder.is_dir():
+            return folder
+    raise Refused(
+        "demo", "The demo's files are missing from this installation. Install jupyter-gpupool again."
+    )
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that nobody else can read."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+    return path
+
+
+def give_policy(home: Path, *, simulated: bool) -> None:
+    """Put the site's policy in force; for real cards, whose names it does not know, the built-in one."""
+    if simulated:
+        _copy(site_files() / POLICY, home / POLICY)
+    else:
+        (home / POLICY).unlink(missing_ok=True)
+
+
+def give_work(folder: Path) -> None:
+    """Put the notebook and the script into somebody's folder."""
+    for name in WORK:
+        _copy(site_files() / name, folder / name)
+
+
+def quiet(settings: Path) -> None:
+    """Write Lab settings with which it asks no questions about news and updates."""
+    file = settings / NEWS
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not target.exists():
+        shutil.copyfile(source, target)
