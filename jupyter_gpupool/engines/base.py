@@ -163,6 +163,10 @@ class JobFiles(Protocol):
 class Engine(Protocol):
     """A place where work runs."""
 
+    @property
+    def files(self) -> JobFiles:
+        """What jobs write there."""
+
     async def open(self, on_event: OnEvent) -> None:
         """Connect. `on_event` is called in the event loop for each end, possibly more than once per key.
 

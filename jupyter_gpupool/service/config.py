@@ -1,20 +1,103 @@
 """Where one service keeps its things, and how it was asked to run.
 
-Owns: `ServiceConfig` and the paths that follow from it. Never: reading a policy or opening anything.
+Owns: `ServiceConfig`, `HubConfig`, and the paths that follow from them. Never: reading a policy or opening
+anything.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.policy.model import Policy
 
 IDLE_EXIT_S = 15 * 60
 SNAPSHOT_CAP_MIB = 100
+
+
+@dataclass(frozen=True)
+class HubConfig:
+    """The JupyterHub that a service belongs to.
+
+    Attributes
+    ----------
+    api_url, api_token
+        Where the Hub's API is, and the token of this service there.
+    socket
+        Where the service answers to the proxy, the spawner and the servers.
+    name
+        What the service is called on the Hub.
+    base_url
+        Under which address the Hub itself is; begins and ends with a slash.
+    client_id
+        What the service is called when people log in to it.
+    authenticator
+        The name of the Hub's authenticator class; empty if nobody said.
+    demo
+        Whether this is a demonstration, in which all users share one account.
+    """
+
+    api_url: str
+    api_token: str = field(repr=False)
+    socket: Path
+    name: str = "gpupool"
+    base_url: str = "/"
+    client_id: str = "service-gpupool"
+    authenticator: str = ""
+    demo: bool = False
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], home: Home) -> HubConfig | None:
+        """Read what the Hub, or an environment file, tells a service; None where no Hub does.
+
+        A server of a Hub's user has a Hub's variables too, and is no service.
+
+        Raises
+        ------
+        Refused
+            There is no token.
+        """
+        file = environ.get("GPUPOOL_TOKEN_FILE")
+        name = environ.get("JUPYTERHUB_SERVICE_NAME") or ("gpupool" if file else "")
+        if not (environ.get("JUPYTERHUB_API_URL") and name):
+            return None
+        base = environ.get("JUPYTERHUB_BASE_URL", "").strip("/")
+        return cls(
+            api_url=environ["JUPYTERHUB_API_URL"].rstrip("/"),
+            api_token=_token(environ, file),
+            socket=Path(environ.get("GPUPOOL_HUB_SOCKET") or home.path / "hub" / "hub.sock").absolute(),
+            name=name,
+            base_url=f"/{base}/" if base else "/",
+            client_id=environ.get("JUPYTERHUB_CLIENT_ID") or f"service-{name}",
+            authenticator=environ.get("GPUPOOL_HUB_AUTHENTICATOR", ""),
+            demo=environ.get("GPUPOOL_DEMO") == "1",
+        )
+
+    @property
+    def prefix(self) -> str:
+        """Under which address of the Hub the service is; ends with a slash."""
+        return f"{self.base_url}services/{self.name}/"
+
+
+def _token(environ: Mapping[str, str], file: str | None) -> str:
+    hint = "The Hub passes it to a service that it starts; to others, GPUPOOL_TOKEN_FILE names its file."
+    if not file:
+        token = environ.get("JUPYTERHUB_API_TOKEN", "")
+    else:
+        try:
+            token = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refused(
+                "invalid_option", f"The token file {file} cannot be read: {error}.", hint=hint
+            ) from None
+    if not token:
+        raise Refused("invalid_option", "The service has no token of its own for the Hub.", hint=hint)
+    return token
 
 
 @dataclass(frozen=True)
@@ -35,6 +118,12 @@ class ServiceConfig:
         Whether a client started it: then it ends by itself `idle_exit_s` seconds after nothing is live.
     snapshot_cap_mib
         The largest code snapshot that is accepted.
+    hub
+        The Hub whose service this is; None = the pool of whoever starts it.
+    launcher
+        The state folder of a launcher that root runs (`GPUPOOL_LAUNCHER`); None = the pool has its own.
+    allow_root
+        Whether the service may run as root.
     """
 
     home: Home
@@ -44,13 +133,27 @@ class ServiceConfig:
     self_started: bool = False
     idle_exit_s: float = IDLE_EXIT_S
     snapshot_cap_mib: int = SNAPSHOT_CAP_MIB
+    hub: HubConfig | None = None
+    launcher: Path | None = None
+    allow_root: bool = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **overrides: Any) -> ServiceConfig:
-        """Read `GPUPOOL_HOME`, `_SIMULATE`, `_POLICY` and `_BOOT_ID`; `overrides` that are not None win."""
-        policy = environ.get("GPUPOOL_POLICY")
+        """Read `GPUPOOL_HOME`, `_SIMULATE`, `_POLICY`, `_BOOT_ID`, `_LAUNCHER`, and what a Hub says.
+
+        `overrides` that are not None win.
+
+        Raises
+        ------
+        Refused
+            It is a Hub's service, and has no token.
+        """
+        policy, launcher = environ.get("GPUPOOL_POLICY"), environ.get("GPUPOOL_LAUNCHER")
+        home = Home.of(environ)
         found: dict[str, Any] = {
-            "home": Home.of(environ),
+            "home": home,
+            "hub": HubConfig.from_environment(environ, home),
+            "launcher": Path(launcher).absolute() if launcher else None,
             "simulate": environ.get("GPUPOOL_SIMULATE") or None,
             "policy": Path(policy).absolute() if policy else None,
             "boot_id": environ.get("GPUPOOL_BOOT_ID") or None,
@@ -74,14 +177,24 @@ class ServiceConfig:
         return self.home.path / "ledger.sqlite"
 
     @property
+    def engine_home(self) -> Path:
+        """The folder of the launcher's state."""
+        return self.launcher or self.home.path
+
+    @property
     def jobs(self) -> Path:
         """One folder per job."""
-        return self.home.path / "jobs"
+        return self.engine_home / "jobs"
 
     @property
     def snapshots(self) -> Path:
         """Code snapshots, by owner and digest."""
         return self.home.path / "snapshots"
+
+    @property
+    def sent_progress(self) -> Path:
+        """What jobs have sent on how far they are, one file each."""
+        return self.home.path / "progress"
 
     @property
     def token_secret(self) -> Path:
@@ -92,3 +205,7 @@ class ServiceConfig:
     def log_file(self) -> Path:
         """The service's own log."""
         return self.home.path / "service.log"
+
+    def as_users(self, policy: Policy) -> bool:
+        """Whether work runs under the accounts of those who ask for it."""
+        return self.hub is not None and policy.run_as == "user"

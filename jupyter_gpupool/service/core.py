@@ -29,6 +29,7 @@ from jupyter_gpupool.service.housekeeping import Housekeeping
 from jupyter_gpupool.service.identity import Identify, identify
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.policy_store import PolicyStore
+from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.runs import Runs
 from jupyter_gpupool.service.sessions import Sessions
@@ -57,6 +58,7 @@ class Service:
     releases: Releases
     snapshots: SnapshotStore
     tokens: JobTokens
+    progress: Progress
     runs: Runs
     sessions: Sessions
     views: Views
@@ -146,6 +148,7 @@ async def open_service(
     engine = engine or LocalEngine(config.home.path, boot=config.boot_id)
     snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
     tokens = JobTokens(secret_in(config.token_secret), ledger.jobs)
+    progress = Progress(config.sent_progress, engine.files)
 
     def begin(leases: list[LeaseRecord]) -> None:
         for lease in leases:
@@ -167,9 +170,10 @@ async def open_service(
     sessions.adopt()
     controller.open()
     stack.push_async_callback(controller.close)
-    housekeeping = Housekeeping(config, controller, snapshots, bus, news)
+    housekeeping = Housekeeping(controller, engine.files, progress, snapshots, bus, news)
     housekeeping.open()
     stack.push_async_callback(housekeeping.close)
+    survival = "" if engine.survival.whole_tree else engine.survival.sentence
     return Service(
         config=config,
         pool=pool,
@@ -182,9 +186,10 @@ async def open_service(
         releases=releases,
         snapshots=snapshots,
         tokens=tokens,
+        progress=progress,
         runs=runs,
         sessions=sessions,
-        views=Views(config, controller, "" if engine.survival.whole_tree else engine.survival.sentence),
+        views=Views(config, controller, progress, survival),
         identify=identify,
         stopping=asyncio.Event(),
         ownership=ownership,

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from jupyter_gpupool.engines.base import EngineError, JobFiles
 from jupyter_gpupool.ledger import LedgerUnavailable
-from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.news import News
-from jupyter_gpupool.service.progress import ProgressReply, progress_of
+from jupyter_gpupool.service.progress import Progress, ProgressReply
 from jupyter_gpupool.service.snapshots import SnapshotStore
 
 log = logging.getLogger("gpupool")
@@ -31,10 +30,17 @@ class Housekeeping:
     """The chores of one service."""
 
     def __init__(
-        self, config: ServiceConfig, controller: Controller, snapshots: SnapshotStore, bus: Bus, news: News
+        self,
+        controller: Controller,
+        files: JobFiles,
+        progress: Progress,
+        snapshots: SnapshotStore,
+        bus: Bus,
+        news: News,
     ):
-        self._config = config
         self._controller = controller
+        self._files = files
+        self._progress = progress
         self._ledger = controller.ledger
         self._snapshots = snapshots
         self._bus = bus
@@ -62,8 +68,9 @@ class Housekeeping:
         held = [lease.work for lease in self._ledger.held() if lease.kind == "job"]
         running = [self._ledger.jobs[work] for work in held if work in self._ledger.jobs]
         self._told = {job.id: self._told[job.id] for job in running if job.id in self._told}
+        loop = asyncio.get_running_loop()
         for job in running:
-            found = progress_of(self._config.jobs, job)
+            found = await loop.run_in_executor(None, self._progress.of, job)
             if found is not None and self._told.get(job.id) != found:
                 self._told[job.id] = found
                 self._news.progress(job, found)
@@ -81,7 +88,11 @@ class Housekeeping:
 
     def _delete(self, jobs: list[int], used: list[tuple[str, str]], now: int) -> None:
         for job in jobs:
-            shutil.rmtree(self._config.jobs / str(job), ignore_errors=True)
+            self._progress.forget(job)
+            try:
+                self._files.remove(job)
+            except EngineError as error:
+                log.warning("The files of job %s stay: %s", job, error)
         dropped = self._snapshots.drop_unused(used, now - UNUSED_SNAPSHOT_S)
         if jobs or dropped:
             log.info("Dropped %d old jobs and %d unused snapshots", len(jobs), dropped)

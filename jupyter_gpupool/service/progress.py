@@ -1,7 +1,8 @@
 """How far running jobs say they are.
 
-Owns: the last line of a job's ``progress.jsonl``, as far as it is sense. What a job says of itself is shown
-and never believed: it decides nothing. Never: an outcome.
+Owns: the latest report of a job, as far as it is sense: the last line of its ``progress.jsonl``, or what it
+has sent, which is kept here. What a job says of itself is shown and never believed: it decides nothing.
+Never: an outcome.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from jupyter_gpupool.client.files import write_whole
+from jupyter_gpupool.engines.base import EngineError, JobFiles
 from jupyter_gpupool.ledger.records import Job
 from jupyter_gpupool.service import logs
 from jupyter_gpupool.service.moments import iso
@@ -28,26 +31,74 @@ class ProgressReply(TypedDict):
     at: str | None
 
 
-def progress_of(jobs: Path, job: Job) -> ProgressReply | None:
-    """Return what the job's latest attempt last reported; None when it has reported nothing."""
-    if not job.attempt:
-        return None
-    text = logs.tail(jobs, (str(job.id), str(job.attempt), "progress.jsonl"), TAIL)
-    for line in reversed(text.splitlines()):
-        found = _read(line)
-        if found is not None:
-            return found
-    return None
+class Progress:
+    """What jobs have reported.
+
+    Parameters
+    ----------
+    sent
+        The folder of what jobs have sent, one file each; made when the first report comes.
+    files
+        Where jobs write their own.
+    """
+
+    def __init__(self, sent: Path, files: JobFiles):
+        self._sent = sent
+        self._files = files
+
+    def of(self, job: Job) -> ProgressReply | None:
+        """Return what the job's latest attempt last reported; None when it has reported nothing."""
+        if not job.attempt:
+            return None
+        found = [report for report in (self._last_sent(job), self._last_written(job)) if report]
+        return max(found, key=lambda report: report["at"] or "", default=None)
+
+    def send(self, job: Job, fraction: float | None, values: dict[str, Any], now: float) -> None:
+        """Keep what the job's present attempt says at `now` (Unix seconds).
+
+        Raises
+        ------
+        OSError
+            It cannot be written down.
+        """
+        self._sent.mkdir(mode=0o700, exist_ok=True)
+        report = {"attempt": job.attempt, "t": now, "fraction": fraction, "values": values}
+        write_whole(self._file(job.id), json.dumps(report))
+
+    def forget(self, job: int) -> None:
+        """Drop what a job has sent."""
+        self._file(job).unlink(missing_ok=True)
+
+    def _file(self, job: int) -> Path:
+        return self._sent / f"{job}.json"
+
+    def _last_sent(self, job: Job) -> ProgressReply | None:
+        try:
+            line = self._file(job.id).read_bytes()
+        except FileNotFoundError:
+            return None
+        report = _object(line)
+        return _reply(report) if report and report.get("attempt") == job.attempt else None
+
+    def _last_written(self, job: Job) -> ProgressReply | None:
+        try:
+            text = logs.tail(self._files, job.id, str(job.attempt), "progress.jsonl", size=TAIL)
+        except EngineError:
+            return None
+        reports = (_object(line) for line in reversed(text.splitlines()))
+        return next((_reply(report) for report in reports if report is not None), None)
 
 
-def _read(line: str) -> ProgressReply | None:
-    """Read one line; None when it is cut off, or no report."""
+def _object(line: str | bytes) -> dict[str, Any] | None:
+    """Read one report; None when it is cut off, or none."""
     try:
         report = json.loads(line, parse_constant=str)
     except ValueError:
         return None
-    if not isinstance(report, dict):
-        return None
+    return report if isinstance(report, dict) else None
+
+
+def _reply(report: dict[str, Any]) -> ProgressReply:
     values = report.get("values")
     return {
         "fraction": _number(report.get("fraction"), 0.0, 1.0),

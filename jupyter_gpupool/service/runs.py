@@ -192,9 +192,16 @@ class Runs:
             return None
         lease = self._lease(job)
         gpus = lease.placement.gpus if lease else ()
-        text = logs.tail(self._config.jobs, (str(job.id), str(job.attempt), "log"))
+        text = self._end_of_log(job)
         gpu_mib = min((share.mib for share in gpus), default=None)
         return diagnose(ended, text, memory_mib=job.request.memory_mib, gpu_mib=gpu_mib)
+
+    def _end_of_log(self, job: Job) -> str:
+        try:
+            return logs.tail(self._engine.files, job.id, str(job.attempt), "log")
+        except EngineError as error:
+            log.warning("The end of job %s is told without its log: %s", job.id, error)
+            return ""
 
     def _after(self, job_id: int) -> None:
         """The room of an attempt is free: use it at once, then tell."""

@@ -15,7 +15,7 @@ from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
-from jupyter_gpupool.service.progress import progress_of
+from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.replies import JobReply, LeaseReply, PlacementReply, RequestReply, WaitingReply
 
 LEASE_STATES: Mapping[SessionState, str] = {
@@ -35,9 +35,10 @@ class Views:
         One sentence on what a job's life depends on here; empty when it depends on nothing.
     """
 
-    def __init__(self, config: ServiceConfig, controller: Controller, survival: str):
+    def __init__(self, config: ServiceConfig, controller: Controller, progress: Progress, survival: str):
         self._config = config
         self._controller = controller
+        self._progress = progress
         self._ledger = controller.ledger
         self._survival = survival
         self._jobs = str(config.jobs)
@@ -74,7 +75,7 @@ class Views:
             "reason": job.reason or None,
             "waiting": self.waiting(job, verdict) if job.state.waiting else None,
             "placement": self.placement(lease.placement, lease.mode) if lease else None,
-            "progress": progress_of(self._config.jobs, job) if own else None,
+            "progress": self._progress.of(job) if own else None,
             "diagnosis": dict(job.diagnosis) if own and job.diagnosis else None,
             "folder": folder if own else None,
             "out": f"{folder}/out" if own else None,

@@ -1,71 +1,54 @@
-"""A job's folder is the job's: reading it follows no link and opens nothing but files."""
+"""Reading what is being written."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpupool.engines.local.files import DirectFiles
 from jupyter_gpupool.service import logs
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "secret").write_text("secret")
-    root = tmp_path / "jobs"
-    (root / "1" / "out").mkdir(parents=True)
-    (root / "1" / "log").write_bytes(b"0123456789")
-    (root / "1" / "link").symlink_to(tmp_path / "secret")
-    (root / "1" / "way").symlink_to(tmp_path)
-    os.mkfifo(root / "1" / "fifo")
-    return root
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        ("1", "link"),
-        ("1", "way", "secret"),
-        ("1", "fifo"),
-        ("1", "out"),
-        ("1", "missing"),
-        ("..", "secret"),
-        ("1", "../../secret"),
-        ("1", "."),
-        ("1", ""),
-        ("1", "a\0b"),
-        (),
-    ],
-)
-def test_nothing_but_a_regular_file_is_opened(root: Path, parts: tuple[str, ...]) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(logs.NoSuchFileError), logs.open_below(root, *parts):
-        pass
-    assert len(os.listdir("/proc/self/fd")) == before
+def files(tmp_path: Path) -> DirectFiles:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "log").write_bytes(b"0123456789")
+    return DirectFiles(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("offset", "data", "following"),
     [(0, b"0123", 4), (8, b"89", 10), (10, b"", 10), (99, b"", 99), (-3, b"789", 10), (-99, b"0123", 4)],
 )
-def test_read_at(root: Path, offset: int, data: bytes, following: int) -> None:
-    assert logs.read_at(root, ("1", "log"), offset, 4) == (data, following)
+def test_reading_from_an_offset(files: DirectFiles, offset: int, data: bytes, following: int) -> None:
+    with closing(logs.Growing(files, 1, "log")) as file:
+        assert file.read(offset, 4) == (data, following)
 
 
-def test_a_log_that_is_not_there_yet_is_empty(root: Path) -> None:
-    assert logs.read_at(root, ("2", "log"), 0) == (b"", 0)
+def test_a_file_that_is_not_there_yet_is_empty(files: DirectFiles, tmp_path: Path) -> None:
+    with closing(logs.Growing(files, 2, "log")) as file:
+        assert file.read(0) == (b"", 0)
+        (tmp_path / "2").mkdir()
+        (tmp_path / "2" / "log").write_bytes(b"here")
+        assert file.read(0) == (b"here", 4)
 
 
-def test_tail_replaces_what_is_no_text(root: Path) -> None:
-    (root / "1" / "log").write_bytes(b"\xff\xfeend")
-    assert logs.tail(root, ("1", "log"), 4) == "\ufffdend"
+def test_it_stays_open_and_is_closed_in_the_end(files: DirectFiles, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with closing(logs.Growing(files, 1, "log")) as file:
+        file.read(0, 4)
+        (tmp_path / "1" / "log").rename(tmp_path / "1" / "moved")
+        assert file.read(4) == (b"456789", 10)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_files_are_listed_without_links_and_folders(root: Path) -> None:
-    assert [file.name for file in logs.list_files(root, "1")] == ["log"]
-    assert logs.list_files(root, "7") == []
+def test_tail_replaces_what_is_no_text(files: DirectFiles, tmp_path: Path) -> None:
+    (tmp_path / "1" / "log").write_bytes(b"\xff\xfeend")
+    assert logs.tail(files, 1, "log", size=4) == "\ufffdend"
 
 
 def test_following_ends_with_the_writer_and_loses_nothing() -> None:

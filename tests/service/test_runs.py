@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.base import Process
 from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival, WorkSpec
+from jupyter_gpupool.engines.local.files import DirectFiles
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import JobState, LeaseState, NewJob
 from jupyter_gpupool.scheduler.model import Request
@@ -25,7 +27,8 @@ from jupyter_gpupool.service.core import Service, open_service
 class FakeEngine:
     """An engine that does what the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Path) -> None:
+        self.files = DirectFiles(jobs)
         self.known: dict[str, Started | Ended] = {}
         self.started: list[str] = []
         self.stopped: list[tuple[str, str, int]] = []
@@ -101,8 +104,8 @@ Scenario = Callable[[Service], Awaitable[None]]
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
+def engine(home: Home) -> FakeEngine:
+    return FakeEngine(home.path / "jobs")
 
 
 @pytest.fixture

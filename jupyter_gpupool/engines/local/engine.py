@@ -20,6 +20,7 @@ from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import (
     Ended,
     EngineError,
+    JobFiles,
     OnEvent,
     Started,
     StopCause,
@@ -27,6 +28,7 @@ from jupyter_gpupool.engines.base import (
     WorkSpec,
 )
 from jupyter_gpupool.engines.local.boot import VARIABLE, boot_id
+from jupyter_gpupool.engines.local.files import DirectFiles
 from jupyter_gpupool.engines.local.peers import peer_uid
 from jupyter_gpupool.engines.local.protocol import (
     MAX_LINE,
@@ -39,6 +41,7 @@ from jupyter_gpupool.engines.local.protocol import (
 
 _DAEMON = "jupyter_gpupool.engines.local.daemon"
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
+_START = "systemctl start gpupool-launcher"
 _ANSWER_S = 30.0
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -50,11 +53,22 @@ class LocalEngine:
 
     Every request is safe to repeat, so one whose answer was lost with the launcher is asked again
     of the next. After such a change the ends known to the new launcher are reported once more.
+
+    Parameters
+    ----------
+    home : Path
+        The launcher's state folder.
+    boot : str, optional
+        Identity of this boot of the machine; None = ask the kernel.
+    may_start : bool
+        Whether to start a launcher where there is none; False where the system runs it.
     """
 
-    def __init__(self, home: Path, *, boot: str | None = None) -> None:
+    def __init__(self, home: Path, *, boot: str | None = None, may_start: bool = True) -> None:
+        self.files: JobFiles = DirectFiles(home / "jobs")
         self._home = home
         self._boot = boot or boot_id()
+        self._may_start = may_start
         self._on_event: OnEvent | None = None
         self._link: _Link | None = None
         self._connected = asyncio.Event()
@@ -206,6 +220,8 @@ class LocalEngine:
         return link
 
     async def _start_launcher(self) -> _Link:
+        if not self._may_start:
+            raise EngineError(f"No launcher answers in {self._home}; start it: {_START}.")
         answer = await self._run_daemon()
         if answer.get("error"):
             raise EngineError(answer["error"])

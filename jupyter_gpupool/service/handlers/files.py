@@ -1,18 +1,25 @@
 """What jobs write, and the code they run.
 
 Owns: logs, artifacts and snapshots as replies, each for its owner only. Never: how a file is opened safely
-(see `logs`), or what is in a snapshot.
+(the engine's), or what is in a snapshot.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import TypeVar
 
+from jupyter_gpupool.engines.base import NoSuchFileError
 from jupyter_gpupool.service import logs
 from jupyter_gpupool.service.call import Bytes, Call
 from jupyter_gpupool.service.errors import invalid, not_found
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import ArtifactsReply, DoneReply
+
+R = TypeVar("R")
 
 MOST_BYTES = 1024**3
 """The largest artifact that is sent; it is read into memory whole."""
@@ -24,20 +31,19 @@ async def log(call: Call[None]) -> Bytes:
     attempt = call.query["attempt"] or job.attempt
     if attempt > max(1, job.attempt):
         raise not_found(f"run {attempt} of job {job.id}", f"It has run {job.attempt} times.")
-    root, parts = call.service.config.jobs, (str(job.id), str(attempt), "log")
+    service, query = call.service, call.query
 
     def ended() -> bool:
-        present = call.service.ledger.jobs.get(job.id)
+        present = service.ledger.jobs.get(job.id)
         if present is None or present.state.ended:
             return True
         requeued = present.state.waiting and present.attempt == attempt
         return attempt > 0 and (present.attempt > attempt or requeued)
 
-    data, offset, over = await logs.follow(
-        lambda: logs.read_at(root, parts, call.query["offset"]) if attempt else (b"", 0),
-        ended,
-        call.query["wait"],
-    )
+    with closing(logs.Growing(service.engine.files, job.id, str(attempt), "log")) as file:
+        data, offset, over = await logs.follow(
+            lambda: file.read(query["offset"]) if attempt else (b"", 0), ended, query["wait"]
+        )
     headers = {
         "X-Gpupool-Offset": str(offset),
         "X-Gpupool-Ended": "true" if over else "false",
@@ -49,10 +55,10 @@ async def log(call: Call[None]) -> Bytes:
 async def list_artifacts(call: Call[None]) -> ArtifactsReply:
     """List the files in a job's output folder."""
     job = call.private_job()
+    found = await _aside(call.service.engine.files.list, job.id, "out")
     return {
         "artifacts": [
-            {"name": file.name, "size": file.size, "modified_at": iso(file.modified)}
-            for file in logs.list_files(call.service.config.jobs / str(job.id), "out")
+            {"name": file.name, "size": file.size, "modified_at": iso(file.modified)} for file in found
         ]
     }
 
@@ -61,17 +67,22 @@ async def artifact(call: Call[None]) -> Bytes:
     """Return one file of a job's output folder."""
     job, name = call.private_job(), call.path["name"]
     try:
-        with logs.open_below(call.service.config.jobs / str(job.id), "out", name) as file:
-            size = os.fstat(file).st_size
-            if size > MOST_BYTES:
-                raise invalid(
-                    f"{name} has {size} bytes, more than the {MOST_BYTES} that are sent at once.",
-                    f"Read it at {call.service.config.jobs / str(job.id) / 'out' / name}.",
-                )
-            with open(os.dup(file), "rb") as source:
-                return Bytes(source.read())
-    except logs.NoSuchFileError:
+        file = await _aside(call.service.engine.files.open, job.id, "out", name)
+    except NoSuchFileError:
         raise not_found(f"file {name!r} among what job {job.id} left") from None
+    with open(file, "rb") as source:
+        size = os.fstat(file).st_size
+        if size > MOST_BYTES:
+            raise invalid(
+                f"{name} has {size} bytes, more than the {MOST_BYTES} that are sent at once.",
+                f"Read it at {call.service.config.jobs / str(job.id) / 'out' / name}.",
+            )
+        return Bytes(await _aside(source.read, MOST_BYTES))
+
+
+async def _aside(work: Callable[..., R], *given: object) -> R:
+    """Do what may have to wait for the engine or a disk without keeping other requests waiting."""
+    return await asyncio.get_running_loop().run_in_executor(None, work, *given)
 
 
 async def has_snapshot(call: Call[None]) -> None:
