@@ -16,7 +16,7 @@ from jupyter_gpupool.client import following
 from jupyter_gpupool.client.errors import PoolError, ServiceDown
 from jupyter_gpupool.client.sse import Event, parse_events
 from jupyter_gpupool.client.tarball import Snapshot
-from jupyter_gpupool.client.transport import PREFIX, Connection, Reply, Stream
+from jupyter_gpupool.client.transport import Connection, Reply, Stream
 
 Json = dict[str, Any]
 
@@ -233,7 +233,7 @@ class Client:
 
     def health(self) -> Json:
         """Return whether the service works, and what troubles it."""
-        return self._get(f"{PREFIX}/health")
+        return self._get(f"{self.connection.address.base}/health")
 
     def shutdown(self, *, keep_jobs: bool) -> None:
         """Ask the service to end; with `keep_jobs` its jobs run on for the next one to adopt."""

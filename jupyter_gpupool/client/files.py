@@ -9,8 +9,10 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Give a file this content: beside it first, so that nobody reads a part; nothing is written if it is so.
+
+    `mode` is that of a new file, less the umask.
 
     Raises
     ------
@@ -21,5 +23,6 @@ def write_whole(path: Path, text: str) -> None:
     if path.exists() and path.read_bytes() == data:
         return
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(data)
     os.replace(beside, path)

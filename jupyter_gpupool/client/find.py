@@ -1,7 +1,7 @@
 """Where the pool is: the one that is named, or the user's own service, started when it is needed.
 
-Owns: the order in which the environment decides, and what to do about a service of another version or
-another pool. Never: how the service starts (see `jupyter_gpupool.client.start`).
+Owns: the order in which the environment decides, which token goes where, and what to do about a service of
+another version or another pool. Never: how the service starts (see `jupyter_gpupool.client.start`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from jupyter_gpupool._version import __version__
-from jupyter_gpupool.client import start
+from jupyter_gpupool.client import logins, start
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
 from jupyter_gpupool.client.home import Home
@@ -25,8 +26,7 @@ Tell = Callable[[str], None]
 def find_pool(environ: Mapping[str, str] | None = None, *, progress: Tell | None = None) -> Connection:
     """Return a connection to the pool, after starting the user's own service where that is the pool.
 
-    ``GPUPOOL_URL`` names a pool; ``GPUPOOL_SIMULATE`` asks for a simulated one; under a Hub a pool must be
-    named; elsewhere the user's own service is the pool, in ``GPUPOOL_HOME``.
+    See `place` for where it is.
 
     Parameters
     ----------
@@ -38,24 +38,82 @@ def find_pool(environ: Mapping[str, str] | None = None, *, progress: Tell | None
     Raises
     ------
     Refused
-        When a Hub's configuration is missing, or the service that runs has another pool than asked for.
+        When no pool is configured, a login has expired, or the service has another pool than asked for.
     ServiceDown
         When the service cannot be started.
     """
     environ = os.environ if environ is None else environ
+    found = place(environ)
+    if found.home is None:
+        return found.connection(note=progress)
+    home = found.home
+    ensure_service(home, environ, progress or _say_nothing)
+    return Connection(found.url, revive=lambda: ensure_service(home, environ, _say_nothing))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pool is.
+
+    Attributes
+    ----------
+    url
+        See `jupyter_gpupool.client.address`.
+    token
+        What is sent to that address, and to no other.
+    home
+        The folder of a service that a client may start; None where somebody else runs it.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    home: Home | None = None
+
+    def connection(self, **options: Any) -> Connection:
+        """Return a connection to whatever is there; nothing is started."""
+        return Connection(self.url, token=self.token, **options)
+
+
+def place(environ: Mapping[str, str]) -> Place:
+    """Return where the environment says that the pool is; nothing is asked or started.
+
+    ``GPUPOOL_URL`` names a pool; ``GPUPOOL_SIMULATE`` asks for a simulated one of one's own;
+    ``GPUPOOL_HUB_URL`` is the pool of the Hub that started this server; then comes the pool of the last
+    ``jupyter gpupool login``, and at last the user's own service in ``GPUPOOL_HOME``.
+
+    Raises
+    ------
+    Refused
+        Under a Hub without a pool; when the login has expired.
+    """
     url = environ.get("GPUPOOL_URL")
     if url:
-        token = None if url.startswith("unix:") else environ.get("JUPYTERHUB_API_TOKEN")
-        return Connection(url, token=token)
-    if environ.get("JUPYTERHUB_API_TOKEN") and not environ.get("GPUPOOL_SIMULATE"):
+        return Place(url, _token(url, environ))
+    home = Home.of(environ)
+    own = Place(home.url(), home=home)
+    if environ.get("GPUPOOL_SIMULATE"):
+        return own
+    hub_url = environ.get("GPUPOOL_HUB_URL")
+    if hub_url:
+        return Place(hub_url, environ.get("JUPYTERHUB_API_TOKEN"))
+    if environ.get("JUPYTERHUB_API_TOKEN"):
         raise Refused(
             "not_configured",
-            "This server runs under a JupyterHub, but GPUPOOL_URL is not set: the Hub has no pool yet.",
+            "This server runs under a JupyterHub, but GPUPOOL_HUB_URL is not set: the Hub has no pool yet.",
             hint="Ask the administrator for one, or try a simulated pool with GPUPOOL_SIMULATE=1x2x8GiB.",
         )
-    home = Home.of(environ)
-    ensure_service(home, environ, progress or _say_nothing)
-    return Connection(home.url(), revive=lambda: ensure_service(home, environ, _say_nothing))
+    login = logins.stored(environ)
+    return Place(login.url, login.valid_token()) if login else own
+
+
+def _token(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the token for a pool that ``GPUPOOL_URL`` names: each goes only where it was made for."""
+    if environ.get("GPUPOOL_TOKEN"):
+        return environ["GPUPOOL_TOKEN"]  # a job's own
+    if url == environ.get("GPUPOOL_HUB_URL"):
+        return environ.get("JUPYTERHUB_API_TOKEN")
+    login = logins.stored(environ)
+    return login.valid_token() if login and login.url == url else None
 
 
 def ensure_service(home: Home, environ: Mapping[str, str], tell: Tell) -> None:

@@ -1,30 +1,26 @@
 """HTTP to the pool's service: over its Unix socket, or over http(s).
 
-Owns: one kept-alive connection per thread, the check of who is at the other end of a socket, retries
-with back-off. Never: what the requests mean.
+Owns: one kept-alive connection per thread, retries with back-off, the note that the service is of another
+version. Never: what the requests mean, or whom to trust (see `jupyter_gpupool.client.peers`).
 """
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Callable, NamedTuple
-from urllib.parse import urlsplit
 
 from jupyter_gpupool._version import __version__
-from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
-from jupyter_gpupool.client.home import check_private
+from jupyter_gpupool.client.address import Address, UnixAddress, parse
+from jupyter_gpupool.client.errors import PoolError, ServiceDown
+from jupyter_gpupool.client.peers import LoopbackConnection, UnixConnection
 
-PREFIX = "/services/gpupool"
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # seconds between tries
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 TIMEOUT = 30.0  # seconds that one answer may take
@@ -42,58 +38,20 @@ class Unreachable(OSError):  # noqa: N818
     """No connection was made: the request certainly did not arrive."""
 
 
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket whose other end is proven to be the user's own, or root's."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect, then ask the kernel who listens."""
-        check_private(Path(self._path).parent)
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        try:
-            self.sock.connect(self._path)
-            check_peer(self.sock, self._path)
-        except BaseException:
-            self.close()
-            raise
-
-
-def check_peer(sock: socket.socket, path: str) -> None:
-    """Refuse a socket that another user's process listens on.
-
-    Raises
-    ------
-    Refused
-        When the listener's uid is neither the caller's nor root's.
-    """
-    if not hasattr(socket, "SO_PEERCRED"):
-        uid = os.stat(path).st_uid
-    else:
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", credentials)
-    if uid not in (os.geteuid(), 0):
-        raise Refused(
-            "unsafe_socket",
-            f"The socket {path} is served by uid {uid}, not by you (uid {os.geteuid()}); nothing was sent.",
-            hint="Set GPUPOOL_HOME to a folder of your own.",
-        )
-
-
 class Connection:
     """A way to one pool's service, shared by all threads of a process.
 
     Parameters
     ----------
     url : str
-        ``unix:/path/to/service.sock`` or ``https://host/services/gpupool``; ``http`` over loopback only.
+        ``unix:/path/to/hub.sock?uid=990`` (served by that account, by root or by oneself; without ``?uid=``
+        by oneself or root) or ``https://host/services/gpupool``; ``http`` over loopback only.
     token : str, optional
         Sent with every request, to this address alone.
     revive : callable, optional
         Starts the service again; called once per request when nothing listens.
+    note : callable, optional
+        Called once, with a line, when the service is of another minor version.
     pauses : sequence of float
         Seconds between tries.
 
@@ -109,6 +67,7 @@ class Connection:
         *,
         token: str | None = None,
         revive: Callable[[], None] | None = None,
+        note: Callable[[str], None] | None = None,
         timeout: float = TIMEOUT,
         pauses: tuple[float, ...] = PAUSES,
         sleep: Callable[[float], None] = time.sleep,
@@ -116,11 +75,13 @@ class Connection:
         self.url = url
         self._token = token
         self._revive = revive
+        self._note = note
         self._timeout = timeout
         self._pauses = pauses
         self._sleep = sleep
         self._local = threading.local()
-        self._open, self._base = opener(url)
+        self.address = parse(url)
+        self._open = opener(self.address)
 
     def request(
         self,
@@ -190,6 +151,7 @@ class Connection:
             sock = connection.sock
             connection.request("GET", self._target(path), headers=self._headers(headers))
             response = connection.getresponse()
+            self._compare(response)
             if response.status >= 400:
                 raise PoolError.from_reply(response.status, response.read())
         except (OSError, http.client.HTTPException) as error:
@@ -216,6 +178,7 @@ class Connection:
             connection.sock.settimeout(timeout)
             connection.request(method, target, body=body, headers=dict(headers))
             response = connection.getresponse()
+            self._compare(response)
             return Reply(
                 response.status,
                 {name.lower(): value for name, value in response.getheaders()},
@@ -245,6 +208,13 @@ class Connection:
         except OSError as error:
             raise Unreachable(*error.args) from error
 
+    def _compare(self, response: http.client.HTTPResponse) -> None:
+        """Note, once, a service of another minor version: v1 is the same, but one may know less."""
+        theirs = response.headers.get("X-Gpupool-Version")
+        if self._note and theirs and _minor(theirs) != _minor(__version__):
+            self._note(f"The pool's service is of version {theirs}, and this is {__version__}.")
+            self._note = None
+
     def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         sent = {"User-Agent": f"jupyter-gpupool/{__version__}", **(headers or {})}
         if self._token:
@@ -252,12 +222,13 @@ class Connection:
         return sent
 
     def _target(self, path: str) -> str:
-        return path if path.startswith("/") else f"{self._base}/api/v1/{path}"
+        return path if path.startswith("/") else f"{self.address.base}/api/v1/{path}"
 
     def _down(self, problem: Exception) -> ServiceDown:
         because = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         because = because or type(problem).__name__
-        hint = "Start it with: jupyter gpupool serve" if self.url.startswith("unix:") else None
+        own = isinstance(self.address, UnixAddress) and self.address.owner is None
+        hint = "Start it with: jupyter gpupool serve" if own else "Your Hub's administrator runs it."
         return ServiceDown(f"The pool's service at {self.url} does not answer: {because}.", hint=hint)
 
 
@@ -313,41 +284,18 @@ class Stream:
         self.close()
 
 
-def opener(url: str) -> tuple[Callable[[float], http.client.HTTPConnection], str]:
-    """Return a function of a timeout that makes a connection to `url`, and the base path there."""
-    if url.startswith("unix:"):
-        path = url[len("unix:") :]
-        if not os.path.isabs(path):
-            raise Refused("invalid_url", f"GPUPOOL_URL={url}: the path of a socket must be absolute.")
-        return (lambda timeout: UnixConnection(path, timeout)), PREFIX
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    base = parts.path.rstrip("/") or PREFIX
-    if parts.scheme == "https" and host:
-        return (lambda timeout: http.client.HTTPSConnection(host, parts.port, timeout=timeout)), base
-    if parts.scheme == "http" and host:
-        if not is_loopback(host):
-            raise Refused(
-                "unsafe_url",
-                f"GPUPOOL_URL={url}: plain http would show your token and your code to the network.",
-                hint="Use https, or a Unix socket.",
-            )
-        return (lambda timeout: http.client.HTTPConnection(host, parts.port, timeout=timeout)), base
-    raise Refused(
-        "invalid_url",
-        f"GPUPOOL_URL={url} is not an address.",
-        hint="Write unix:/path/to/service.sock or https://host/services/gpupool.",
-    )
+def opener(address: Address) -> Callable[[float], http.client.HTTPConnection]:
+    """Return a function of a timeout that makes a connection to `address`."""
+    if isinstance(address, UnixAddress):
+        unix = address
+        return lambda timeout: UnixConnection(unix, timeout)
+    secure, host, port, _ = address
+    kind = http.client.HTTPSConnection if secure else LoopbackConnection
+    return lambda timeout: kind(host, port, timeout=timeout)
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether packets to `host` stay on this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def _stale(sock: socket.socket) -> bool:

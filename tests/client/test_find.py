@@ -33,6 +33,7 @@ def environ(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "service_python", lambda home: str(stub))
     yield {
         "GPUPOOL_HOME": str(home),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "STUB_VERSION": __version__,
         "STUB_PYTHON": str(stub),
         "PATH": os.environ["PATH"],
@@ -60,7 +61,7 @@ def test_a_url_names_the_pool(service):
 
 
 def test_under_a_hub_a_pool_must_be_named(tmp_path):
-    with pytest.raises(Refused, match="GPUPOOL_URL is not set"):
+    with pytest.raises(Refused, match="GPUPOOL_HUB_URL is not set"):
         find_pool({"JUPYTERHUB_API_TOKEN": "t", "GPUPOOL_HOME": str(tmp_path / "home")})
     assert not (tmp_path / "home").exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpupool.client import transport
+from jupyter_gpupool.client import peers
 from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
 from jupyter_gpupool.client.transport import PAUSES, Connection
 
@@ -115,13 +115,13 @@ def test_a_socket_in_a_folder_that_others_can_write_is_refused(service, folder):
 
 def test_a_socket_served_by_another_user_is_refused(service, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(transport, "check_private", lambda path: None)
+    monkeypatch.setattr(peers, "check_private", lambda path: None)
 
     class Peer(socket.socket):
         def getsockopt(self, *arguments):
             return struct.pack("3i", 1, 4712, 4712)
 
-    monkeypatch.setattr(transport.socket, "socket", Peer)
+    monkeypatch.setattr(peers.socket, "socket", Peer)
     with pytest.raises(Refused, match=r"is served by uid 4712, not by you \(uid 4711\); nothing was sent"):
         Connection(service.url).request("GET", "whoami")
     assert service.calls == []
@@ -130,7 +130,7 @@ def test_a_socket_served_by_another_user_is_refused(service, monkeypatch):
 def test_the_kernel_says_who_listens(service):
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(service.path))
-        transport.check_peer(sock, str(service.path))
+        peers.check_peer(sock, str(service.path), {os.geteuid()})
 
 
 @pytest.mark.parametrize(

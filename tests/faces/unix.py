@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpupool.client.transport import PREFIX
+from jupyter_gpupool.client.address import PREFIX
 
 ROOT = f"{PREFIX}/api/v1/"
 
