@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.conftest_accounts"]
+
 REQUIRE_ALL = os.environ.get("GPUPOOL_REQUIRE_ALL") == "1"
 
 
@@ -42,6 +44,8 @@ def _no_pool_of_the_developer(
     home: Path = tmp_path_factory.mktemp("gpupool-home")
     for name in (
         "GPUPOOL_URL",
+        "GPUPOOL_HUB_URL",
+        "GPUPOOL_TOKEN",
         "GPUPOOL_SIMULATE",
         "GPUPOOL_POLICY",
         "JUPYTERHUB_API_TOKEN",

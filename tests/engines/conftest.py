@@ -189,7 +189,7 @@ def left_behind(home: Path) -> list[str]:
     for pid in all_pids():
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            of_job = any(item.startswith(b"GPUPOOL_JOB_DIR=" + mark) for item in environment)
+            of_job = any(item.startswith(b"GPUPOOL_ATTEMPT_DIR=" + mark) for item in environment)
             if exists(pid) and (of_job or str(home) in command_line(pid)) and pid != os.getpid():
                 found.append(f"{pid} {command_line(pid)}")
     subtree = Subtree.at(home)

@@ -72,7 +72,7 @@ async def test_a_job_may_finish_in_its_grace(bench):
 async def test_the_marker_for_should_stop_is_there_when_the_signal_comes(bench):
     code = (
         "import os, signal, sys, time\n"
-        "stop = os.environ['GPUPOOL_JOB_DIR'] + '/stop'\n"
+        "stop = os.environ['GPUPOOL_ATTEMPT_DIR'] + '/stop'\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(40 + os.path.exists(stop)))\n"
         "os.write(1, b'%d\\n' % os.path.exists(stop))\n"
         "time.sleep(60)"

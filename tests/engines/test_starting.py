@@ -84,7 +84,7 @@ async def test_the_job_has_its_own_session_environment_and_nothing_of_ours(bench
     assert seen["environ"] == {
         "ONLY": "this",
         "LC_ALL": "C.UTF-8",
-        "GPUPOOL_JOB_DIR": str(bench.attempt(spec)),
+        "GPUPOOL_ATTEMPT_DIR": str(bench.attempt(spec)),
     }
     assert seen["cwd"] == "/"
     assert seen["umask"] == 0o022

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jupyter_gpupool.engines.local.cgroups import Leaf
 
-MARK = "GPUPOOL_JOB_DIR"
+MARK = "GPUPOOL_ATTEMPT_DIR"
 
 
 @dataclass(frozen=True, slots=True)
