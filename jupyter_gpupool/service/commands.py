@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpupool.client import hosts
+from jupyter_gpupool.client.address import UnixAddress
 from jupyter_gpupool.devices import modes
 from jupyter_gpupool.engines.base import WorkSpec
 from jupyter_gpupool.ledger.records import Job, LeaseRecord
@@ -30,7 +31,14 @@ def key_of(job: Job) -> str:
 
 
 def work_spec(
-    job: Job, lease: LeaseRecord, config: ServiceConfig, snapshots: SnapshotStore, card_mib: int
+    job: Job,
+    lease: LeaseRecord,
+    config: ServiceConfig,
+    snapshots: SnapshotStore,
+    card_mib: int,
+    *,
+    token: str,
+    user: str | None,
 ) -> WorkSpec:
     """Return everything an engine needs to run the job's present attempt.
 
@@ -38,6 +46,10 @@ def work_spec(
     ----------
     card_mib
         Memory of a whole card of the lease; 0 for work without a card.
+    token
+        With which the attempt reports on itself.
+    user
+        The account to run as; None = the engine's own.
     """
     folder = config.jobs / str(job.id)
     code = folder / str(job.attempt) / "code"
@@ -48,7 +60,8 @@ def work_spec(
         attempt=job.attempt,
         kind=job.kind,
         argv=_argv(job, code),
-        environment=_environment(job, lease, config, folder, code, card_mib),
+        environment=_environment(job, config, granted(lease, card_mib), folder, code, user)
+        | {"GPUPOOL_URL": reached_at(config), "GPUPOOL_TOKEN": token},
         workdir=str(code) if job.workdir_mode == "snapshot" else job.workdir,
         snapshot=snapshot,
         snapshot_sha256=job.snapshot,
@@ -59,7 +72,15 @@ def work_spec(
         memory_mib=job.request.memory_mib,
         owner=job.owner,
         entry=dict(job.entry),
+        user=user,
     )
+
+
+def reached_at(config: ServiceConfig) -> str:
+    """Return the address at which work of this pool reaches its service, without Hub and proxy."""
+    if config.hub is None:
+        return config.home.url()
+    return str(UnixAddress(str(config.hub.socket), os.geteuid()))
 
 
 def granted(lease: LeaseRecord, card_mib: int) -> dict[str, str]:
@@ -94,11 +115,11 @@ def _host(name: str) -> str:
 
 
 def _environment(
-    job: Job, lease: LeaseRecord, config: ServiceConfig, folder: Path, code: Path, card_mib: int
+    job: Job, config: ServiceConfig, lease: Mapping[str, str], folder: Path, code: Path, user: str | None
 ) -> dict[str, str]:
     """Return the user's variables, with the lease's and the job's own laid over them."""
-    found = modes.merged(job.environment, granted(lease, card_mib))
-    for name, value in _defaults(job, config).items():
+    found = modes.merged(job.environment, lease)
+    for name, value in _defaults(job, config, user).items():
         found.setdefault(name, value)
     attempt = folder / str(job.attempt)
     return found | {
@@ -114,17 +135,17 @@ def _environment(
     }
 
 
-def _defaults(job: Job, config: ServiceConfig) -> dict[str, str]:
-    """Return what a job has unless its user says otherwise; the run's id stays the same over all attempts."""
+def _defaults(job: Job, config: ServiceConfig, user: str | None) -> dict[str, str]:
+    """Return what a job has unless its user says otherwise; the run's id stays the same over all attempts.
+
+    Where it runs as another account, the engine knows that account's home.
+    """
     pool = hashlib.sha256(os.fsencode(config.home.path)).hexdigest()[:8]
-    return {
-        "PATH": DEFAULT_PATH,
-        "HOME": os.path.expanduser("~"),
-        "WANDB_RUN_ID": f"gpupool-{pool}-{job.id}",
-    }
+    home = {} if user else {"HOME": os.path.expanduser("~")}
+    return {"PATH": DEFAULT_PATH, "WANDB_RUN_ID": f"gpupool-{pool}-{job.id}"} | home
 
 
 def _python_path(environment: Mapping[str, str], code: Path | None, config: ServiceConfig) -> str:
     """Return the job's code first, then the user's own path, then the helpers for bare interpreters."""
     own = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
-    return os.pathsep.join(([str(code)] if code else []) + own + [str(config.home.portable)])
+    return os.pathsep.join(([str(code)] if code else []) + own + [str(config.portable)])

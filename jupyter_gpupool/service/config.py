@@ -187,6 +187,11 @@ class ServiceConfig:
         return self.engine_home / "jobs"
 
     @property
+    def portable(self) -> Path:
+        """What jobs of other interpreters import, where the accounts they run as can read it."""
+        return self.engine_home / "portable"
+
+    @property
     def snapshots(self) -> Path:
         """Code snapshots, by owner and digest."""
         return self.home.path / "snapshots"

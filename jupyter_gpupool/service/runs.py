@@ -81,7 +81,15 @@ class Runs:
             for needed in (jobs, folder, folder / "out", folder / "checkpoint"):
                 needed.mkdir(mode=0o700, exist_ok=True)
             card_mib = self._controller.frame.card_mib(lease.placement)
-            spec = work_spec(job, lease, self._config, self._snapshots, card_mib)
+            spec = work_spec(
+                job,
+                lease,
+                self._config,
+                self._snapshots,
+                card_mib,
+                token=self._tokens.mint(job.id, job.attempt),
+                user=job.owner if self._config.as_users(self._controller.policy) else None,
+            )
             await self._engine.start(spec)
         except (EngineError, OSError) as error:
             self._not_started(job, str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from jupyter_gpupool.engines.base import WorkSpec
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, LeaseState
 from jupyter_gpupool.scheduler.model import GpuShare, Placement, Request
 from jupyter_gpupool.service.commands import work_spec
-from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.config import HubConfig, ServiceConfig
 from jupyter_gpupool.service.snapshots import SnapshotStore
 
 HOME = Path("/pool")
@@ -69,9 +70,13 @@ LEASE = LeaseRecord(
 
 
 def spec(mode: str = "timeslice", **changes: Any) -> WorkSpec:
-    config = ServiceConfig(Home(HOME))
+    return spec_in(ServiceConfig(Home(HOME)), None, mode, **changes)
+
+
+def spec_in(config: ServiceConfig, user: str | None, mode: str = "timeslice", **changes: Any) -> WorkSpec:
     snapshots = SnapshotStore(config.snapshots, 100)
-    return work_spec(replace(JOB, **changes), replace(LEASE, mode=mode), config, snapshots, 32768)
+    job, lease = replace(JOB, **changes), replace(LEASE, mode=mode)
+    return work_spec(job, lease, config, snapshots, 32768, token="gpj_7_2_x", user=user)
 
 
 @pytest.mark.parametrize(
@@ -136,3 +141,20 @@ def test_a_run_has_the_same_name_in_every_attempt() -> None:
     assert first == second
     assert first.endswith("-7")
     assert spec(environment={"WANDB_RUN_ID": "mine"}).environment["WANDB_RUN_ID"] == "mine"
+
+
+def test_it_reaches_the_pool_with_a_token_of_its_own() -> None:
+    found = spec(environment={"GPUPOOL_URL": "https://elsewhere", "GPUPOOL_TOKEN": "stolen"}).environment
+    assert (found["GPUPOOL_URL"], found["GPUPOOL_TOKEN"]) == ("unix:/pool/run/service.sock", "gpj_7_2_x")
+
+
+def test_under_a_hub_it_runs_as_its_user() -> None:
+    hub = HubConfig("http://127.0.0.1:8081/hub/api", "t", Path("/pool/hub/hub.sock"))
+    config = ServiceConfig(Home(HOME), hub=hub, launcher=Path("/root-launcher"))
+    found = spec_in(config, "ada", environment={})
+    assert (found.user, found.folder) == ("ada", "/root-launcher/jobs/7")
+    assert found.environment["GPUPOOL_URL"] == f"unix:/pool/hub/hub.sock?uid={os.geteuid()}"
+    assert found.environment["PYTHONPATH"].endswith(":/root-launcher/portable")
+    assert "HOME" not in found.environment
+    assert spec().user is None
+    assert spec(environment={}).environment["HOME"] == os.path.expanduser("~")
