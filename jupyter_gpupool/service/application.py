@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
+from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
 from jupyter_gpupool.policy.problems import PolicyError
@@ -23,9 +24,10 @@ from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invalid, nearest
 from jupyter_gpupool.service.events import HEARTBEAT_S
-from jupyter_gpupool.service.identity import Identity, peer_of
+from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity, peer_of
 from jupyter_gpupool.service.openapi import document
-from jupyter_gpupool.service.routes import ROUTES, Parameter, Route
+from jupyter_gpupool.service.routes import ROOT, ROUTES, Parameter, Route
+from jupyter_gpupool.service.scopes import NEEDED, hub_name, permits
 from jupyter_gpupool.service.snapshots import MIB, Upload
 
 log = logging.getLogger("gpupool")
@@ -33,63 +35,111 @@ log = logging.getLogger("gpupool")
 Routes = Mapping[str, Route]
 
 
-def application(service: Service) -> Application:
-    """Build the application from the table of routes."""
+IdentifyRequest = Callable[["Endpoint"], Awaitable[Identity]]
+"""How a listener finds out who asks; raises ApiError."""
+
+
+def application(
+    service: Service, identify: IdentifyRequest, *, prefix: str = f"{ROOT}/", **settings: Any
+) -> Application:
+    """Build the application of one listener from the table of routes.
+
+    Parameters
+    ----------
+    prefix
+        Under which address a proxy passes requests on; the usual one is always answered as well.
+    settings
+        More settings of the application.
+    """
     service.document = document(ROUTES)
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
+    parts = {"service": service, "identify": identify}
+    roots = dict.fromkeys((ROOT, prefix.rstrip("/")))
     handlers = [
-        (pattern(path), _endpoint(routes), {"service": service, "routes": routes})
+        (pattern(root + path.removeprefix(ROOT)), _endpoint(routes), {**parts, "routes": routes})
+        for root in roots
         for path, routes in by_path.items()
     ]
     return Application(
         handlers,
         default_handler_class=Endpoint,
-        default_handler_args={"service": service, "routes": {}},
+        default_handler_args={**parts, "routes": {}},
         log_function=_log_failures,
+        **settings,
     )
 
 
-def authorise(who: Identity, route: Route) -> None:
-    """Refuse what only administrators may do.
+async def by_peer(request: Endpoint) -> Identity:
+    """Find out from the kernel who is at the other end of the socket."""
+    return request.service.identify(peer_of(request.request.connection.stream.socket))  # type: ignore[union-attr]
+
+
+def authorise(who: Identity, route: Route, path: Mapping[str, str]) -> None:
+    """Refuse what this identity may not do.
 
     Raises
     ------
     ApiError
-        The user is none.
+        With what is missing.
     """
-    if route.action == "administer" and not who.admin:
-        raise forbidden(f"Only an administrator may do this ({route.action} the {route.resource}).")
+    if route.by_anybody:
+        return
+    if who.job is not None and route.by_job:
+        if path.get("id", str(who.job)) != str(who.job):
+            raise forbidden(f"This is the token of job {who.job}; of other jobs it learns nothing.")
+        return
+    if who.job is not None:
+        raise forbidden(f"This is the token of job {who.job}; with it a job only reports on itself.")
+    if not permits(who.scopes, route.action):
+        names = " or ".join(map(hub_name, NEEDED[route.action]))
+        what = f"{route.action} the {route.resource}"
+        raise forbidden(f"{who.user} may not do this here ({what}): it takes the scope {names}.")
 
 
 class Endpoint(RequestHandler):
     """One address of the service."""
 
-    def initialize(self, service: Service, routes: Routes) -> None:
+    def initialize(self, service: Service, identify: IdentifyRequest, routes: Routes) -> None:
         """Take what the application was built from."""
         self.service = service
+        self.identify = identify
         self.routes = routes
         self.who: Identity | None = None
         self.problem: ApiError | None = None
 
-    def prepare(self) -> None:
+    def set_default_headers(self) -> None:
+        """Say with every reply which version gave it."""
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("X-Gpupool-Version", __version__)
+
+    async def prepare(self) -> None:
         """Find out who asks, and whether they may, before anything of the request is used.
 
         A refusal is sent when the request has been read: only then does a client look for the reply.
         """
-        self.set_header("X-Content-Type-Options", "nosniff")
         try:
-            self.who = self.service.identify(peer_of(self.request.connection.stream.socket))  # type: ignore[union-attr]
+            self.who = await self._identify()
             if self.service.stopping.is_set():
                 raise ApiError(
                     503, "stopping", "The pool's service is ending.", hint="Try again in a moment."
                 )
             if not self.routes:
                 raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")
-            authorise(self.who, self.route)
+            authorise(self.who, self.route, self.path_kwargs)
         except ApiError as error:
             self.problem = error
+
+    async def _identify(self) -> Identity:
+        token = credential(self.request.headers.get("Authorization"))
+        try:
+            job = job_identity(token, self.service.tokens, self.service.ledger.jobs)
+            return job or await self.identify(self)
+        except ApiError:
+            if self.routes and self.route.by_anybody:
+                return NOBODY
+            raise
 
     @property
     def route(self) -> Route:
@@ -195,9 +245,9 @@ class UploadEndpoint(Endpoint):
 
     upload: Upload | None = None
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Make ready for the body."""
-        super().prepare()
+        await super().prepare()
         if self.problem or self.request.method != "PUT":
             return
         assert self.who is not None

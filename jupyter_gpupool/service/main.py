@@ -30,7 +30,7 @@ from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup, return_own_cgroup
 from jupyter_gpupool.ledger import LedgerError
 from jupyter_gpupool.policy.problems import PolicyError
-from jupyter_gpupool.service.application import application
+from jupyter_gpupool.service.application import application, by_peer
 from jupyter_gpupool.service.background import detach
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
@@ -134,7 +134,7 @@ def calm_collector() -> None:
 
 def _listen(stack: AsyncExitStack, service: Service) -> HTTPServer:
     """Answer on the socket, which only this user can reach."""
-    server = HTTPServer(application(service), max_body_size=MAX_BODY)
+    server = HTTPServer(application(service, by_peer), max_body_size=MAX_BODY)
     path = service.config.home.service_socket
     if path.exists() and not path.is_socket():
         raise PoolError("conflict", f"{path} is in the way of the service's socket: move it away.")

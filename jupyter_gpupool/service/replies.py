@@ -6,7 +6,7 @@ in UTC, sizes MiB, parts of GPUs and CPUs thousandths. Never: a value.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -402,11 +402,11 @@ class ReportReply(TypedDict):
 
 
 class HealthReply(TypedDict):
-    """Whether the service works, and what troubles it."""
+    """Whether the service works; what troubles it is only for those it knows."""
 
     status: Literal["ok", "degraded"]
     version: str
-    troubles: list[str]
+    troubles: NotRequired[list[str]]
 
 
 class DoneReply(TypedDict):

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from jupyter_gpupool.service import replies, wire
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool
+from jupyter_gpupool.service.scopes import Action
 
 ROOT = "/services/gpupool"
 API = f"{ROOT}/api/v1"
 
-Action = Literal["read", "submit", "change", "administer"]
 Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "service"]
 Stream = Literal["events", "upload"]
 Handle = Callable[[Call[Any]], Awaitable[Any]]
@@ -44,14 +44,17 @@ class Route:
     Attributes
     ----------
     action, resource
-        What is done to what. Everybody the service serves may read, submit, and change what is theirs
-        (`Call` sees to that); only administrators administer.
+        What is done to what; `scopes` says who may. What people change must be theirs: `Call` sees to that.
     handle
         Does it.
     body, reply
         The model of what comes in, the shape of what goes out; `bytes` = not JSON, None = nothing.
     stream
         The request or reply is a stream, which the application itself moves.
+    by_job
+        A job's own token is enough, for that job.
+    by_anybody
+        It answers also whoever does not say who they are.
     """
 
     method: Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
@@ -65,6 +68,8 @@ class Route:
     status: int = 200
     query: tuple[Parameter, ...] = ()
     stream: Stream | None = None
+    by_job: bool = False
+    by_anybody: bool = False
 
     @property
     def name(self) -> str:
@@ -101,7 +106,9 @@ SNAPSHOT = "Send the code of a job: an uncompressed tar."
 EVENTS = "What happens, as server-sent events; Last-Event-ID resumes."
 
 ROUTES: tuple[Route, ...] = (
-    _look("whoami", "pool", "Who asks, and which pool this is.", pool.whoami, replies.WhoamiReply),
+    _look(
+        "whoami", "pool", "Who asks, and which pool this is.", pool.whoami, replies.WhoamiReply, by_job=True
+    ),
     _look("quota", "pool", "What the user's groups may use, and do.", pool.quota, replies.QuotaReply),
     _look("pool", "pool", "The cards and who is on them.", pool.pool, replies.PoolReply),
     _look("queue", "queue", "What waits, in order, and what runs.", jobs.queue, replies.QueueReply),
@@ -125,7 +132,7 @@ ROUTES: tuple[Route, ...] = (
         status=201,
         query=(DRY_RUN,),
     ),
-    _look("jobs/{id}", "job", "One job, and why it waits.", jobs.show, replies.JobReply),
+    _look("jobs/{id}", "job", "One job, and why it waits.", jobs.show, replies.JobReply, by_job=True),
     _act("cancel", "End a job.", jobs.cancel),
     _act("hold", "Keep a job from starting.", jobs.hold),
     _act("release", "Let a held job start.", jobs.release),
@@ -211,6 +218,7 @@ ROUTES: tuple[Route, ...] = (
         "Whether the service works.",
         admin.health,
         replies.HealthReply,
+        by_anybody=True,
     ),
     Route("GET", f"{ROOT}/metrics", "read", "service", "Numbers for Prometheus.", admin.metrics, bytes),
 )

@@ -37,7 +37,7 @@ priorities:
 def rules(user: str = "ada", policy: str | Policy = POLICY) -> Rules:
     found = load_policy(policy) if isinstance(policy, str) else policy
     pool = SimulatedPool.parse("2x8x32GiB")
-    return Rules(Identity(user, 1000, 1, admin=False), found, frame_of(found, pool, {}, NOW, None, ""))
+    return Rules(Identity(user), found, frame_of(found, pool, {}, NOW, None, ""))
 
 
 def job(user: str = "ada", **body: Any):

@@ -25,6 +25,7 @@ from jupyter_gpupool.service.replies import (
     ReportReply,
     UseReply,
 )
+from jupyter_gpupool.service.scopes import permits
 from jupyter_gpupool.service.wire import PolicyRequest, ShutdownRequest
 
 DAY_S = 86400
@@ -117,8 +118,10 @@ async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:
 
 
 async def health(call: Call[None]) -> HealthReply:
-    """Say whether the service works, and what troubles it."""
+    """Say whether the service works, and to who may read here what troubles it."""
     service = call.service
+    if not permits(call.who.scopes, "read"):
+        return {"status": "ok", "version": __version__}
     troubles = [text for text in (service.controller.trouble, service.policies.error) if text]
     troubles += [because for because in service.controller.health.values() if because]
     return {"status": "degraded" if troubles else "ok", "version": __version__, "troubles": troubles}
