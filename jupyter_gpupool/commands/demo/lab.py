@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from jupyter_gpupool import client
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.home import Home
@@ -112,7 +113,11 @@ def running_lab(
     ]
     settings = home / "lab-settings"
     files.quiet(settings)
-    own = {"JUPYTER_TOKEN": token, "JUPYTERLAB_SETTINGS_DIR": str(settings)}
+    own = {
+        "JUPYTER_TOKEN": token,
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "PYTHONSTARTUP": str(Path(client.__file__).with_name("startup.py")),
+    }
     address = f"http://127.0.0.1:{port}/api?token={token}"
     with running(
         command, environment(home) | own, home / "lab.log", lambda: serves(address), "JupyterLab"
