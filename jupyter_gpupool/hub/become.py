@@ -1,0 +1,37 @@
+"""Become the account of the pool's service, then its program: ``python -m … ACCOUNT PROGRAM ARGS``.
+
+Owns: the drop from a Hub run by root to the service's account. The Hub ends when a service's program
+cannot be executed, so it executes this one, which always can be; what goes wrong then is one line in
+the Hub's log, and the Hub tries again. Never: an account of a user's (see the engine).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+
+
+def main(account: str, *command: str) -> None:
+    """Execute `command` as `account`; end with a sentence where that is impossible."""
+    try:
+        become(account)
+        os.execv(command[0], command)
+    except KeyError:
+        sys.exit(f"The pool's service cannot start: this machine has no account {account!r}.")
+    except OSError as error:
+        sys.exit(f"The pool's service cannot start as {account!r}: {command[0]}: {error.strerror}.")
+
+
+def become(account: str) -> None:
+    """Take the account's groups, user, home and folder, for good."""
+    found = pwd.getpwnam(account)
+    os.initgroups(found.pw_name, found.pw_gid)
+    os.setresgid(found.pw_gid, found.pw_gid, found.pw_gid)
+    os.setresuid(found.pw_uid, found.pw_uid, found.pw_uid)
+    os.environ.update(HOME=found.pw_dir, USER=found.pw_name, LOGNAME=found.pw_name, SHELL="/bin/sh")
+    os.chdir("/")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

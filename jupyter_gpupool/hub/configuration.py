@@ -1,0 +1,217 @@
+"""`setup`: the one line of a Hub's configuration that brings the pool.
+
+Owns: what is added to the configuration. Never: replaces what the site has set: that is joined, wrapped
+or left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jupyterhub
+from jupyterhub.app import JupyterHub
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyter_gpupool.hub import access
+from jupyter_gpupool.hub.classes import authenticator_name, proxy_for, spawner_for
+from jupyter_gpupool.hub.place import Place, checked_url, place_of, standing_token
+from jupyter_gpupool.hub.settings import current, hub_of, sections_with
+
+OLDEST_HUB = 6
+QUEUE_TIMEOUT_S = 12 * 3600
+
+
+def setup(
+    c: Config,
+    *,
+    home: str | Path | None = None,
+    policy: str | Path | None = None,
+    simulate: str | None = None,
+    launcher: str | Path | None = None,
+    service_user: str | None = None,
+    managed: bool = True,
+    url: str | None = None,
+    admins: Iterable[str] = (),
+    admin_groups: Iterable[str] = (),
+    queue_timeout: int = QUEUE_TIMEOUT_S,
+    demo: bool = False,
+    token_file: str | Path | None = None,
+) -> None:
+    """Bring the pool to a JupyterHub; call it last in ``jupyterhub_config.py``.
+
+    Parameters
+    ----------
+    c
+        The Hub's configuration, as ``get_config()`` returns it.
+    home
+        The service's state folder; by default ``/var/lib/gpupool/service`` for a service with an account of
+        its own, else `GPUPOOL_HOME` or the state folder of the Hub's account.
+    policy
+        The policy file; by default ``policy.yaml`` in `home`.
+    simulate
+        A simulated pool such as ``4x8x32GiB``.
+    launcher
+        The state folder of the launcher that root runs; by default the service runs its own in `home`.
+    service_user
+        The account of the service; needed where root runs the Hub.
+    managed
+        Whether the Hub runs the service; otherwise something else does, on this host.
+    url
+        The ``https://`` address of a service on another host.
+    admins, admin_groups
+        Users, and groups of the Hub, who administer the pool.
+    queue_timeout
+        Seconds that a login may wait for its slice.
+    demo
+        Everybody's work may run as one account: for trying out only.
+    token_file
+        Where the Hub leaves the token for a service that it does not run; made if absent.
+
+    Raises
+    ------
+    TraitError
+        One sentence on what is wrong, with which the Hub ends.
+    """
+    _refuse_unfit(c)
+    hub = hub_of(c)
+    service = _service(hub)
+    if url:
+        service["url"] = checked_url(url)
+        address = service["url"] + _prefix(hub)
+        place = None
+    else:
+        place = place_of(home, service_user, demo=demo)
+        address = place.address
+        _route(c, hub, place)
+    if place and managed:
+        options = {"POLICY": policy, "SIMULATE": simulate, "LAUNCHER": launcher, "DEMO": 1 if demo else None}
+        service |= {"command": _command(place), "environment": _environment(hub, place, service, options)}
+    else:
+        _refuse_anybody(hub)
+        service["api_token"] = standing_token(token_file, place and place.account)
+    token = secrets.token_hex(32)
+    spawner = {"name": access.SPAWNER, "api_token": token, "display": False}
+    c.JupyterHub.services = [*current(c, "services", []), service, spawner]
+    _open_access(c, admins, admin_groups)
+    _choose_spawner(c, hub, address)
+    c.GpuPoolMixin.update(pool_url=address, pool_token=token, queue_timeout=queue_timeout)
+    if place:
+        c.GpuPoolLocalSpawner.launcher_home = str(launcher or place.home)
+
+
+def _refuse_unfit(c: Config) -> None:
+    if jupyterhub.version_info[0] < OLDEST_HUB:
+        raise TraitError(
+            f"The pool needs JupyterHub {OLDEST_HUB} or newer; this is {jupyterhub.__version__}."
+        )
+    if any(spec.get("name") == access.SERVICE for spec in current(c, "services", [])):
+        raise TraitError(f"The Hub has a service {access.SERVICE!r} already: call setup(c) once.")
+
+
+def _refuse_anybody(hub: JupyterHub) -> None:
+    """Refuse what a service that the Hub does not start cannot see for itself."""
+    if authenticator_name(hub.authenticator_class) == "DummyAuthenticator":
+        raise TraitError("DummyAuthenticator lets anybody log in as anybody: use another one with this pool.")
+
+
+def _service(hub: JupyterHub) -> dict[str, Any]:
+    """Return what the Hub must know of the service, whoever runs it."""
+    return {
+        "name": access.SERVICE,
+        "display": False,
+        "oauth_no_confirm": True,
+        "oauth_client_allowed_scopes": list(access.CLIENT_SCOPES),
+        "oauth_redirect_uri": f"{_origin(hub)}{_prefix(hub)}oauth_callback",
+    }
+
+
+def _prefix(hub: JupyterHub) -> str:
+    return f"{hub.base_url}services/{access.SERVICE}/"
+
+
+def _domain(hub: JupyterHub) -> str:
+    """Return the service's own domain, where the Hub gives everybody one."""
+    if not hub.subdomain_host:
+        return ""
+    return str(hub.subdomain_hook(access.SERVICE, urlsplit(hub.subdomain_host).hostname, kind="service"))
+
+
+def _origin(hub: JupyterHub) -> str:
+    public = urlsplit(hub.subdomain_host)
+    port = f":{public.port}" if public.port else ""
+    return f"{public.scheme}://{_domain(hub)}{port}" if hub.subdomain_host else ""
+
+
+def _route(c: Config, hub: JupyterHub, place: Place) -> None:
+    """Let the proxy find the service's socket."""
+    c.JupyterHub.proxy_class = proxy_for(hub.proxy_class)
+    c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=_domain(hub) + _prefix(hub))
+
+
+def _command(place: Place) -> list[str]:
+    serve = [sys.executable, "-m", "jupyter_gpupool.app", "serve"]
+    if place.account.name:
+        return [sys.executable, "-m", "jupyter_gpupool.hub.become", place.account.name, *serve]
+    return serve + (["--allow-root"] if os.geteuid() == 0 else [])
+
+
+def _environment(
+    hub: JupyterHub, place: Place, service: dict[str, Any], options: dict[str, Any]
+) -> dict[str, str]:
+    """Return what a managed service is told; the Hub says the rest, but not what follows from a URL."""
+    told = {f"GPUPOOL_{name}": str(value) for name, value in options.items() if value is not None}
+    return {
+        **told,
+        "GPUPOOL_HOME": str(place.home),
+        "GPUPOOL_HUB_SOCKET": str(place.socket),
+        "GPUPOOL_HUB_AUTHENTICATOR": authenticator_name(hub.authenticator_class),
+        "JUPYTERHUB_SERVICE_PREFIX": _prefix(hub),
+        "JUPYTERHUB_OAUTH_CALLBACK_URL": service["oauth_redirect_uri"],
+    }
+
+
+def _open_access(c: Config, admins: Iterable[str], admin_groups: Iterable[str]) -> None:
+    """Give users, their servers, the service and the Hub itself what they need."""
+    c.JupyterHub.custom_scopes = {**access.CUSTOM_SCOPES, **current(c, "custom_scopes", {})}
+    roles = current(c, "load_roles", [])
+    if access.redefines_users(roles):
+        roles = access.with_scopes(roles, "user", access.USER_SCOPES)
+    else:
+        c.JupyterHub.extra_user_scopes = current(c, "extra_user_scopes", set()) | set(access.USER_SCOPES)
+    roles = access.with_scopes(roles, "server", access.USER_SCOPES)
+    for role in access.pool_roles(admins, admin_groups):
+        roles = access.with_role(roles, role)
+    c.JupyterHub.load_roles = roles
+
+
+def _choose_spawner(c: Config, hub: JupyterHub, address: str) -> None:
+    """Put the pool into the spawner, and its address and scopes into every server."""
+    spawner = spawner_for(hub.spawner_class)
+    c.JupyterHub.spawner_class = spawner
+    told = {"GPUPOOL_URL": address, "GPUPOOL_HUB_URL": address}
+    for section in list(sections_with(c, "environment", spawner)) or ["Spawner"]:
+        c[section].environment = {**current(c, "environment", {}, section), **told}
+    for section in sections_with(c, "server_token_scopes", spawner):
+        c[section].server_token_scopes = _with_pool_scopes(c[section].server_token_scopes)
+
+
+def _with_pool_scopes(chosen: Any) -> Any:
+    """Return a site's scopes of servers, or its function for them, with the pool's."""
+    if not callable(chosen):
+        return access.union(chosen, access.USER_SCOPES) if chosen else chosen
+
+    async def scopes(spawner: Any) -> Any:
+        found = chosen(spawner)
+        if isawaitable(found):
+            found = await found
+        return access.union(found, access.USER_SCOPES) if found else found
+
+    return scopes

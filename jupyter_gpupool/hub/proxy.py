@@ -1,0 +1,49 @@
+"""The way from the Hub's proxy to the pool's service: a Unix socket that no other user can take.
+
+Owns: `PoolRoute`, configurable-http-proxy with one route more. Never: what the service answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from jupyterhub.proxy import ConfigurableHTTPProxy
+from traitlets import Bunch, TraitError, Unicode, validate
+
+from jupyter_gpupool.hub.access import SERVICE
+
+
+class PoolRoute(ConfigurableHTTPProxy):
+    """The Hub's usual proxy, which also routes to the pool's Unix socket."""
+
+    pool_socket = Unicode(help="The Unix socket of the pool's service.").tag(config=True)
+    pool_routespec = Unicode(help="The route to it, such as `/services/gpupool/`.").tag(config=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._check_setup()
+        self.extra_routes = {**self.extra_routes, **self.pool_route}
+
+    @property
+    def pool_route(self) -> dict[str, str]:
+        """The route as the proxy takes it; the Hub would accept no other target than a host."""
+        return {self.pool_routespec: f"http+unix://{quote(self.pool_socket, safe='')}"}
+
+    @validate("extra_routes")
+    def _validate_extra_routes(self, proposal: Bunch) -> dict[str, str]:
+        ours = dict(proposal.value.items() & self.pool_route.items())
+        others = {spec: target for spec, target in proposal.value.items() if spec not in ours}
+        return {**super()._validate_extra_routes(Bunch(proposal, value=others)), **ours}
+
+    def _check_setup(self) -> None:
+        """Refuse a configuration that was changed under the pool after its `setup`."""
+        if not any(spec.get("name") == SERVICE for spec in self.app.services):
+            raise TraitError(
+                "c.JupyterHub.services was replaced after jupyter_gpupool.hub.setup(c): call setup last."
+            )
+        if not self.pool_routespec.endswith(f"{self.app.base_url}services/{SERVICE}/"):
+            raise TraitError(
+                f"The Hub's base_url is {self.app.base_url}, and was another one when "
+                "jupyter_gpupool.hub.setup(c) was called: call setup last."
+            )
