@@ -1,4 +1,4 @@
-"""A running demo, and a kernel in its JupyterLab, driven over the same HTTP and websocket as a browser's."""
+"""A running demo of one Lab, and a kernel in it, driven over the same HTTP and websocket as a browser's."""
 
 from __future__ import annotations
 
@@ -27,20 +27,15 @@ def free_port() -> int:
 
 
 class Demo:
-    """`jupyter gpupool demo` as a child process; what it prints is kept in `printed`."""
+    """`jupyter gpupool demo --lab` as a child process; what it prints is kept in `printed`."""
+
+    words = ("demo", "--lab", "--no-browser", "--allow-root")
+    path = ""
 
     def __init__(self, folder: Path, *extra: str) -> None:
         self.port = free_port()
         self.folder = folder
-        command = [
-            sys.executable,
-            "-m",
-            "jupyter_gpupool.app",
-            "demo",
-            "--lab",
-            "--no-browser",
-            "--allow-root",
-        ]
+        command = [sys.executable, "-m", "jupyter_gpupool.app", *self.words]
         self.process = subprocess.Popen(
             [*command, f"--port={self.port}", f"--dir={folder}", *extra],
             stdin=subprocess.PIPE,
@@ -90,7 +85,7 @@ class Demo:
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(
-            f"{self.base}{path}",
+            f"{self.base}{self.path}{path}",
             method=method,
             headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
             data=None if body is None else json.dumps(body).encode(),
@@ -142,7 +137,7 @@ class Kernel:
         return IOLoop().run_sync(lambda: self._run(code), timeout)
 
     async def _run(self, code: str) -> str:
-        url = f"ws://127.0.0.1:{self.demo.port}/api/kernels/{self.id}/channels?session_id={uuid.uuid4().hex}"
+        url = f"ws://127.0.0.1:{self.demo.port}{self.demo.path}/api/kernels/{self.id}/channels?session_id={uuid.uuid4().hex}"
         socket = await websocket_connect(
             HTTPRequest(url, headers={"Authorization": f"token {self.demo.token}"})
         )

@@ -6,11 +6,11 @@ import contextlib
 import importlib.util
 import re
 import urllib.error
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.tour.hub import HubDemo, Person
 from tests.tour.lab import Demo, Kernel
 from tests.tour.readme import matches, steps
 
@@ -18,37 +18,58 @@ pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
-def demo(tmp_path: Path, require) -> Iterator[Demo]:
-    for package in ("jupyterlab", "sklearn"):
+def ready(require) -> None:
+    for package in ("jupyterlab", "jupyterhub", "sklearn"):
         if importlib.util.find_spec(package) is None:
-            require(f"{package} is not installed (the extra 'tour')")
-    demo = Demo(tmp_path / "demo")
-    yield demo
-    demo.interrupt()
+            require(f"{package} is not installed (the extras 'tour' and 'hub')")
 
 
-def test_the_tour_prints_what_the_readme_says(demo: Demo) -> None:
+@pytest.mark.requires_server("node")
+def test_the_tour_prints_what_the_readme_says(ready: None, tmp_path: Path) -> None:
     tour = steps()
-    stop = next(number for number, step in enumerate(tour) if "wait" in step.code)
-    assert 2 <= stop < len(tour)
+    leave = next(number for number, step in enumerate(tour) if "wait" in step.code)
+    assert 3 <= leave < len(tour)
+    demo = HubDemo(tmp_path / "demo")
+    try:
+        demo.wait_for("Ctrl-C here ends the demo")
+        ada = Person(demo, "ada")
+        ada.log_in()
+        assert "1/8 of a GPU" in ada.take("1/8")
+        kernel = Kernel(ada)
+        for step in tour[:leave]:
+            check(step.expected, kernel.run(step.code), step.code)
 
-    demo.wait_for("Ctrl-C here ends the demo")
-    kernel = Kernel(demo)
-    for step in tour[:stop]:
-        check(step.expected, kernel.run(step.code), step.code)
+        ada.stop_my_server()
+        ada.log_out()
+        ada.log_in()
+        ada.take("1/8")
+        kernel = Kernel(ada)
+        for step in tour[leave:]:
+            check(step.expected, kernel.run(step.code, timeout=240), step.code)
 
-    seen = len(demo.printed)
-    with contextlib.suppress(urllib.error.URLError, ConnectionError):  # it may close before it has answered
-        demo.request("POST", "/api/shutdown")
-    assert demo.wait_for(r"The pool goes on without it: (\d+) running", after=seen).group(1) == "1"
-    demo.press_enter()
-    demo.wait_for("Ctrl-C here ends the demo", after=seen)
+        karl = Person(demo, "karl")
+        karl.log_in()
+        karl.take("0")
+        assert "speech" in Kernel(karl).run("%gpupool quota")
+    finally:
+        assert demo.interrupt() == 0
+    assert demo.processes() == {}
 
-    kernel = Kernel(demo)
-    for step in tour[stop:]:
-        check(step.expected, kernel.run(step.code, timeout=240), step.code)
 
-    assert demo.interrupt() == 0
+def test_jobs_go_on_while_the_lab_of_one_person_is_stopped(ready: None, tmp_path: Path) -> None:
+    demo = Demo(tmp_path / "demo")
+    try:
+        demo.wait_for("Ctrl-C here ends the demo")
+        Kernel(demo).run("%gpupool submit --time 5m -- sleep 20")
+        seen = len(demo.printed)
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):  # it may close before it answers
+            demo.request("POST", "/api/shutdown")
+        assert demo.wait_for(r"The pool goes on without it: (\d+) running", after=seen).group(1) == "1"
+        demo.press_enter()
+        demo.wait_for("Ctrl-C here ends the demo", after=seen)
+        assert "sleep" in Kernel(demo).run("%gpupool jobs")
+    finally:
+        assert demo.interrupt() == 0
     assert demo.processes() == {}
 
 
