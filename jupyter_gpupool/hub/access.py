@@ -64,7 +64,7 @@ def pool_roles(admins: Iterable[str], admin_groups: Iterable[str]) -> list[Role]
 
 def with_scopes(roles: list[Role], name: str, scopes: Iterable[str]) -> list[Role]:
     """Return `roles` in which role `name`, the site's or else the Hub's own, also holds `scopes`."""
-    default = next((role["scopes"] for role in get_default_roles() if role["name"] == name), [])
+    default: list[str] = next((role["scopes"] for role in get_default_roles() if role["name"] == name), [])
     named = [role for role in roles if role.get("name") == name] or [{"name": name}]
     role = {**named[0], "scopes": union(named[0].get("scopes", default), scopes)}
     return [found for found in roles if found.get("name") != name] + [role]

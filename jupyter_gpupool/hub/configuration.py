@@ -96,7 +96,7 @@ def setup(
         service |= {"command": _command(place), "environment": _environment(hub, place, service, options)}
     else:
         _refuse_anybody(hub)
-        service["api_token"] = standing_token(token_file, place and place.account)
+        service["api_token"] = standing_token(token_file, place.account if place else None)
     token = secrets.token_hex(32)
     spawner = {"name": access.SPAWNER, "api_token": token, "display": False}
     c.JupyterHub.services = [*current(c, "services", []), service, spawner]

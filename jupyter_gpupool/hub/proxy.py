@@ -14,7 +14,7 @@ from traitlets import Bunch, TraitError, Unicode, validate
 from jupyter_gpupool.hub.access import SERVICE
 
 
-class PoolRoute(ConfigurableHTTPProxy):
+class PoolRoute(ConfigurableHTTPProxy):  # type: ignore[misc]
     """The Hub's usual proxy, which also routes to the pool's Unix socket."""
 
     pool_socket = Unicode(help="The Unix socket of the pool's service.").tag(config=True)
@@ -23,7 +23,7 @@ class PoolRoute(ConfigurableHTTPProxy):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._check_setup()
-        self.extra_routes = {**self.extra_routes, **self.pool_route}
+        self.set_trait("extra_routes", {**self.extra_routes, **self.pool_route})
 
     @property
     def pool_route(self) -> dict[str, str]:
