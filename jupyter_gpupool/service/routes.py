@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from jupyter_gpupool.service import replies, wire
 from jupyter_gpupool.service.call import Call
-from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool
+from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool, reports
 from jupyter_gpupool.service.scopes import Action
 
 ROOT = "/services/gpupool"
@@ -137,6 +137,16 @@ ROUTES: tuple[Route, ...] = (
     _act("hold", "Keep a job from starting.", jobs.hold),
     _act("release", "Let a held job start.", jobs.release),
     _act("requeue", "Stop a job and queue it again.", jobs.requeue),
+    Route(
+        "POST",
+        f"{API}/jobs/{{id}}/progress",
+        "report",
+        "job",
+        "Say how far a job is; for the job itself.",
+        reports.progress,
+        body=wire.ProgressRequest,
+        by_job=True,
+    ),
     _look("jobs/{id}/logs", "files", LOG, files.log, bytes, query=(OFFSET, ATTEMPT, WAIT)),
     _look(
         "jobs/{id}/artifacts",

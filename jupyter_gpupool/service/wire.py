@@ -21,6 +21,9 @@ JobKind = Literal["script", "cell", "notebook", "function", "command"]
 MOST_PARAMETERS = 100_000
 """Bytes; Linux passes at most 131,072 in one variable of the environment."""
 
+MOST_VALUES = 4096
+"""Bytes of what a job may report beside its progress."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -155,6 +158,23 @@ class SpawnRequest(_Body):
     partition: str | None = None
     wait: bool = True
     version: str = Field(max_length=100)
+
+
+class ProgressRequest(_Body):
+    """How far a job is: the fraction done, and numbers or texts to show beside it."""
+
+    fraction: float | None = Field(default=None, ge=0, le=1)
+    values: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("values")
+    @classmethod
+    def _are_small_and_plain(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name, value in values.items():
+            if not isinstance(value, str | int | float | None):
+                raise ValueError(f"{name} can be a number or a text")
+        if (size := len(json.dumps(values))) > MOST_VALUES:
+            raise ValueError(f"they have {size} bytes as JSON, and at most {MOST_VALUES} are shown")
+        return values
 
 
 class PolicyRequest(_Body):

@@ -18,6 +18,7 @@ from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
 from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
 from jupyter_gpupool.scheduler.reasons import explain
+from jupyter_gpupool.service.accounts import account_for
 from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid, nearest
@@ -37,6 +38,7 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
     """Queue a job, or say when it would start."""
     service, who = call.service, call.who
     rules = rules_of(service, who)
+    await account_for(who.user, service.config, rules.policy)
     key = call.headers.get("Idempotency-Key")
     new = new_job(call.body, rules, key)
     if key and (known := service.ledger.submitted_as(who.user, key)):
