@@ -57,13 +57,26 @@ class PoolError(Exception):
 
     @classmethod
     def from_reply(cls, status: int, body: bytes) -> PoolError:
-        """Read the error that a reply carries; a reply of another shape is described instead."""
+        """Read the error that a reply carries; one of another shape (a proxy's, a Hub's) is described."""
         try:
             error: Mapping[str, Any] = json.loads(body)["error"]
             known = {name: error.get(name) for name in ("used", "limit", "unit", "retry_at", "hint")}
             return cls(str(error["code"]), str(error["message"]), **known)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return cls("unexpected_reply", f"The pool's service answered with HTTP status {status}.")
+            code, message, hint = _OTHERS_WORDS.get(status, _UNEXPECTED)
+            return cls(code, message.format(status=status), hint=hint)
+
+
+_ADMINISTRATOR = "Your Hub's administrator runs it."
+_UNEXPECTED = ("unexpected_reply", "The pool's service answered with HTTP status {status}.", None)
+_OTHERS_WORDS = {
+    401: ("unauthorized", "The pool does not know your token.", "Log in again: jupyter gpupool login URL"),
+    403: ("forbidden", "The pool does not let you in, or not with this token.", _ADMINISTRATOR),
+    404: ("not_found", "There is no pool at this address.", None),
+    502: ("service_down", "The pool's service does not answer.", _ADMINISTRATOR),
+    503: ("service_down", "The pool's service does not answer.", _ADMINISTRATOR),
+    504: ("service_down", "The pool's service does not answer in time.", _ADMINISTRATOR),
+}
 
 
 class Refused(PoolError):  # noqa: N818

@@ -14,11 +14,11 @@ from typing import Any
 
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
-from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
+from jupyter_gpupool.client.find import place
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.phrases import counts_text
 from jupyter_gpupool.client.text import plural
-from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands import Command, answer
 
 PATIENCE = 60.0  # seconds that a service may take to answer, or to end
@@ -67,7 +67,12 @@ def _stop_arguments(parser: Parser) -> None:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    home = Home.of(os.environ)
+    found = place(os.environ)
+    if found.home is None:
+        raise Refused(
+            "not_yours", f"The pool at {found.url} is run by the administrator of its Hub, who can stop it."
+        )
+    home = found.home
     record = _record(home)
     client = running()
     if client is None:
@@ -99,22 +104,24 @@ def _fate_of(jobs: int, choice: str) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    home = Home.of(os.environ)
+    found = place(os.environ)
     client = running()
+    where = str(found.home.path) if found.home else found.url
     if client is None:
-        reply: dict[str, Any] = {"running": False, "home": str(home.path)}
-        answer(options, reply, [f"No service is running for {home.path}; it starts when it is needed."])
+        reply: dict[str, Any] = {"running": False, "home": where}
+        answer(options, reply, [f"No service is running for {where}; it starts when it is needed."])
         return 0
-    who, pool, queue, record = client.whoami(), client.pool(), client.queue(), _record(home) or {}
+    who, pool, queue = client.whoami(), client.pool(), client.queue()
+    record = (_record(found.home) if found.home else None) or {}
     reply = {
         "running": True,
-        "home": str(home.path),
+        "home": where,
         "version": who["version"],
         "pid": record.get("pid"),
         "started": record.get("started"),
         "pool": pool["describe"],
         "simulated": who["simulated"],
-        "troubles": client.health()["troubles"],
+        "troubles": client.health().get("troubles", []),
         "jobs_running": len(queue["running"]),
         "jobs_waiting": len(queue["waiting"]),
     }
@@ -123,8 +130,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _status_lines(reply: dict[str, Any]) -> list[str]:
+    process = f"process {reply['pid']}, home {reply['home']}" if reply["pid"] else f"at {reply['home']}"
     return [
-        f"Running: version {reply['version']}, process {reply['pid']}, home {reply['home']}.",
+        f"Running: version {reply['version']}, {process}.",
         reply["pool"],
         f"{counts_text(reply['jobs_running'], reply['jobs_waiting'])}.",
         *(f"Trouble: {trouble}" for trouble in reply["troubles"]),
@@ -132,14 +140,21 @@ def _status_lines(reply: dict[str, Any]) -> list[str]:
 
 
 def running() -> Client | None:
-    """Return a client of the service that runs, or None; nothing is started."""
-    client = Client(Connection(os.environ.get("GPUPOOL_URL") or Home.of(os.environ).url(), pauses=()))
+    """Return a client of the service that runs, or None; nothing is started.
+
+    Raises
+    ------
+    PoolError
+        The service refuses, or is one that only a Hub's administrator can start.
+    """
+    found = place(os.environ)
+    client = Client(found.connection(pauses=()))
     try:
         client.whoami()
-    except PoolError as error:
-        if error.code == "service_down":
-            return None
-        raise
+    except ServiceDown:
+        if found.home is None:
+            raise
+        return None
     return client
 
 

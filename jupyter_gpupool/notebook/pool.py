@@ -10,10 +10,9 @@ import os
 import sys
 
 from jupyter_gpupool.client.api import Client
-from jupyter_gpupool.client.find import find_pool
+from jupyter_gpupool.client.find import Place, find_pool, place
 
-_clients: dict[tuple[str | None, ...], Client] = {}
-_NAMES = ("GPUPOOL_URL", "GPUPOOL_HOME", "GPUPOOL_SIMULATE")
+_clients: dict[tuple[Place, str | None], Client] = {}
 
 
 def client() -> Client:
@@ -24,10 +23,10 @@ def client() -> Client:
     PoolError
         There is no pool to be found.
     """
-    names = tuple(os.environ.get(name) for name in _NAMES)
-    if names not in _clients:
-        _clients[names] = Client(find_pool(os.environ, progress=_say))
-    return _clients[names]
+    asked = place(os.environ), os.environ.get("GPUPOOL_SIMULATE")
+    if asked not in _clients:
+        _clients[asked] = Client(find_pool(os.environ, progress=_say))
+    return _clients[asked]
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,8 @@
 Owns: finding (and so starting) the service once, and the threads in which its answers are awaited.
 Never: what is asked, or what an answer means.
 
-The first request starts the service. After that, one that ended on purpose (told to, or with nothing
+A pool that a Hub's administrator runs is only asked. The user's own service is started by the first request.
+After that, one that ended on purpose (told to, or with nothing
 live; it removed its socket) stays away until somebody asks for it, whatever a browser polls; one that
 crashed left its socket behind, and comes back with the next request.
 """
@@ -15,11 +16,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
-from jupyter_gpupool.client.errors import ServiceDown
-from jupyter_gpupool.client.find import find_pool
-from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.address import UnixAddress
+from jupyter_gpupool.client.errors import PoolError, ServiceDown
+from jupyter_gpupool.client.find import Place, find_pool, place
 from jupyter_gpupool.client.transport import Connection, Reply
 
 THREADS = 8
@@ -45,6 +45,15 @@ class NotRunning(ServiceDown):
         self.code = "not_running"
 
 
+class NotYours(PoolError):  # noqa: N818
+    """The service is one that only its administrator can start."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "not_yours", "Your Hub's administrator runs the pool's service; only they can start it."
+        )
+
+
 class Gateway:
     """One Jupyter server's connection to its pool.
 
@@ -60,7 +69,13 @@ class Gateway:
         self._find = find or _find
         self._patience = patience
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gpupool")
+        self._place: Place | None = None
         self._finding: asyncio.Future[Connection] | None = None
+
+    @property
+    def startable(self) -> bool:
+        """Whether the service is the user's own."""
+        return self._place is not None and self._place.home is not None
 
     async def request(self, method: str, path: str) -> Reply:
         """Send one request that may arrive twice, and return the service's answer whatever its status.
@@ -70,10 +85,10 @@ class Gateway:
         PoolError
             There is no service to ask: it is starting, down, or not configured.
         """
-        if self._finding is None or (self._failed() and _socket().exists()):
+        if self._moved() or (self._failed() and self._may_be_there()):
             self._look()
         connection = await self._found()
-        if _has_ended(connection):
+        if self._has_ended(connection):
             raise NotRunning
         ask = partial(connection.request, method, path, repeatable=True)
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -84,11 +99,18 @@ class Gateway:
         Raises
         ------
         PoolError
-            It cannot be started, or is not there yet.
+            It cannot be started, or not from here, or is not there yet.
         """
-        if self._finding is None or self._failed() or self._ended():
+        if self._moved() or self._failed() or self._ended():
             self._look()
+        if not self.startable:
+            raise NotYours
         await self._found()
+
+    def _moved(self) -> bool:
+        """Tell whether the pool is another one than before, such as after a new login."""
+        before, self._place = self._place, place(os.environ)
+        return before != self._place
 
     def _look(self) -> None:
         self._finding = asyncio.get_running_loop().run_in_executor(self._threads, self._find)
@@ -104,17 +126,16 @@ class Gateway:
         return self._finding is not None and self._finding.done() and self._finding.exception() is not None
 
     def _ended(self) -> bool:
-        return self._finding is not None and self._finding.done() and _has_ended(self._finding.result())
+        return self._finding is not None and self._finding.done() and self._has_ended(self._finding.result())
+
+    def _has_ended(self, connection: Connection) -> bool:
+        at = connection.address
+        return self.startable and isinstance(at, UnixAddress) and not os.path.exists(at.path)
+
+    def _may_be_there(self) -> bool:
+        """Tell whether it is worth looking again: somebody else may have started the user's own service."""
+        return self._place is None or self._place.home is None or self._place.home.service_socket.exists()
 
 
 def _find() -> Connection:
     return find_pool(os.environ)
-
-
-def _socket() -> Path:
-    return Home.of(os.environ).service_socket
-
-
-def _has_ended(connection: Connection) -> bool:
-    scheme, _, path = connection.url.partition(":")
-    return scheme == "unix" and not os.path.exists(path)

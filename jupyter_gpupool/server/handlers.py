@@ -1,7 +1,7 @@
 """The pool's REST as the browser sees it: a short list of things to look at and to do.
 
 Owns: which requests may pass, and with which permission (``read`` or ``write`` on ``gpupool``).
-Never: an answer of its own; what the service says, its refusals included, is passed on unchanged.
+Never: an answer of its own; what the service says, its refusals included, is passed on in its own words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tornado import web
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.transport import Reply
 
-from .gateway import Gateway, Starting
+from .gateway import Gateway, NotYours, Starting
 
 NAMESPACE = "jupyter-gpupool"
 RESOURCE = "gpupool"
@@ -45,6 +45,10 @@ class PoolHandler(APIHandler):
     def pass_on(self, reply: Reply) -> None:
         """Answer with the service's own words; a log is text whatever it looks like."""
         self.set_status(reply.status)
+        if reply.status >= 400:
+            refusal = PoolError.from_reply(reply.status, reply.body)
+            self.finish(json.dumps({"error": refusal.as_dict(), "startable": False}))
+            return
         for name in PASSED_HEADERS:
             if name.lower() in reply.headers:
                 self.set_header(name, reply.headers[name.lower()])
@@ -61,12 +65,12 @@ class PoolHandler(APIHandler):
         else:
             super()._log()
 
-    def say(self, error: PoolError) -> None:
-        """Answer that there is no service to ask."""
-        self.set_status(503)
+    def say(self, error: PoolError, status: int = 503) -> None:
+        """Answer that there is no service to ask, and whether the user can start it."""
+        self.set_status(status)
         if isinstance(error, Starting):
             self.set_header("Retry-After", "1")
-        self.finish(json.dumps({"error": error.as_dict()}))
+        self.finish(json.dumps({"error": error.as_dict(), "startable": self.gateway.startable}))
 
 
 class LookHandler(PoolHandler):
@@ -103,6 +107,8 @@ class StartHandler(PoolHandler):
         """Answer 204 when the service is there."""
         try:
             await self.gateway.start()
+        except NotYours as error:
+            self.say(error, 403)
         except PoolError as error:
             self.say(error)
         else:

@@ -178,7 +178,10 @@ def test_errors_carry_all_fields_of_the_reply():
         "hint": "Wait.",
     }
     for odd in (b"", b"<html>", b"[]", b'{"error": 1}'):
-        assert str(PoolError.from_reply(502, odd)) == "The pool's service answered with HTTP status 502."
+        assert str(PoolError.from_reply(500, odd)) == "The pool's service answered with HTTP status 500."
+    assert str(PoolError.from_reply(503, b"<html>")) == (
+        "The pool's service does not answer. Your Hub's administrator runs it."
+    )
 
 
 def test_home_uses_a_private_folder_for_sockets_when_paths_are_long(tmp_path: Path):

@@ -70,10 +70,22 @@ async def test_only_known_parameters_pass_and_the_labs_token_never_does(ask, ser
     assert secret not in json.dumps(call.headers)
 
 
-async def test_a_refusal_of_the_service_is_passed_on_unchanged(ask, service):
-    service.says("POST jobs/17/hold", REFUSAL, status=409)
+@pytest.mark.parametrize("status", [401, 403, 409, 503])
+async def test_a_refusal_of_the_service_is_passed_on_in_its_own_words(ask, service, status):
+    service.says("POST jobs/17/hold", REFUSAL, status=status)
     answer = await ask("jobs/17/hold", "POST")
-    assert (answer.code, json.loads(answer.body)) == (409, REFUSAL)
+    assert (answer.code, json.loads(answer.body)) == (status, {**REFUSAL, "startable": False})
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(401, "does not know your token"), (403, "does not let you in"), (503, "does not answer")],
+)
+async def test_a_refusal_of_a_hub_or_a_proxy_before_it_is_a_sentence(ask, service, status, words):
+    service.says("GET quota", b"<h1>No</h1>", status=status)
+    answer = await ask("quota")
+    assert answer.code == status
+    assert words in json.loads(answer.body)["error"]["message"]
 
 
 @pytest.mark.parametrize(
