@@ -34,7 +34,7 @@ from jupyter_gpupool.ledger.records import (
     StartOrder,
 )
 from jupyter_gpupool.ledger.usage import Accounts, held_nano
-from jupyter_gpupool.ledger.views import Held, Waiting, lease_view, work_of_job, work_of_session
+from jupyter_gpupool.ledger.views import Held, Successions, Waiting, lease_view, work_of_job, work_of_session
 from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Reason, Usage, Work
 
 AGEING = frozenset({Reason.RECLAIMING, Reason.PRIORITY, Reason.RESOURCES})
@@ -64,6 +64,7 @@ class Ledger:
         self._accounts = Accounts(contents.accounts, contents.leases.values())
         self._waiting = Waiting()
         self._held = Held()
+        self._servers = Successions()
         self._by_key = {(job.owner, job.key): job.id for job in contents.jobs.values() if job.key}
         self.boot_id = boot_id
         self.jobs: Mapping[int, Job] = contents.jobs
@@ -99,6 +100,10 @@ class Ledger:
     def held(self) -> tuple[Lease, ...]:
         """Return all leases that are not free, by id; cached."""
         return self._held.all()
+
+    def sessions_of(self, server: str) -> list[SessionRecord]:
+        """Return the sessions of a Hub's server that are not over, oldest first."""
+        return [self.sessions[id] for id in sorted(self._servers.of(server))]
 
     def usage(self, now: int) -> Usage:
         """Return decayed usage as of `now`; it follows from what is stored, nothing needs to be written."""
@@ -284,8 +289,13 @@ class Ledger:
     def session_held(
         self, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
     ) -> LeaseRecord:
-        """Grant a waiting session its lease; errors as in `start_jobs`."""
+        """Grant a waiting session its lease; errors as in `start_jobs`.
+
+        A server gets none before its earlier sessions are over.
+        """
         session = self._session(id)
+        if before := self._servers.before(session):
+            raise IllegalTransition(f"session {id} comes after session {before[0]} of the same server.")
         lease = LeaseRecord(
             id=self._next["lease"],
             work=id,
@@ -467,10 +477,15 @@ class Ledger:
             if job.key is not None:
                 self._by_key[job.owner, job.key] = job.id
         for session in sessions:
-            waits = session.state is SessionState.WAITING
-            self._waiting.follow(session.id, work_of_session(session) if waits else None)
+            for id in self._servers.follow(session):
+                self._show_session(self.sessions[id])
         for lease in leases:
             self._held.follow(lease.id, lease_view(lease) if lease.live else None)
+
+    def _show_session(self, session: SessionRecord) -> None:
+        waits = session.state is SessionState.WAITING
+        work = work_of_session(session, self._servers.before(session)) if waits else None
+        self._waiting.follow(session.id, work)
 
 
 def _queued(record: Job | SessionRecord | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from jupyter_gpupool.ledger.records import Job, LeaseRecord, SessionRecord
+from jupyter_gpupool.ledger.records import Job, LeaseRecord, SessionRecord, SessionState
 from jupyter_gpupool.scheduler.model import Lease, Work
 
 
@@ -31,8 +31,8 @@ def work_of_job(job: Job) -> Work:
     )
 
 
-def work_of_session(session: SessionRecord) -> Work:
-    """Return a waiting session as the scheduler sees it."""
+def work_of_session(session: SessionRecord, after: tuple[int, ...] = ()) -> Work:
+    """Return a waiting session, which comes after others of its server, as the scheduler sees it."""
     return Work(
         id=session.id,
         kind="session",
@@ -42,6 +42,7 @@ def work_of_session(session: SessionRecord) -> Work:
         submitted=session.submitted,
         limit=session.limit_s,
         request=session.request,
+        after=after,
     )
 
 
@@ -61,6 +62,34 @@ def lease_view(record: LeaseRecord) -> Lease:
         whole=record.whole,
         resumable=record.resumable,
     )
+
+
+class Successions:
+    """The sessions of each Hub's server that are not over: one comes after the other."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[int]] = {}
+
+    def follow(self, session: SessionRecord) -> list[int]:
+        """Take over the newest version of a session; return it and those of its server that are not over."""
+        if session.server is None:
+            return [session.id]
+        there = self._sessions.setdefault(session.server, set())
+        if session.state is SessionState.ENDED:
+            there.discard(session.id)
+            if not there:
+                del self._sessions[session.server]
+        else:
+            there.add(session.id)
+        return sorted(there | {session.id})
+
+    def before(self, session: SessionRecord) -> tuple[int, ...]:
+        """Return the earlier sessions of the same server that are not over."""
+        return tuple(sorted(id for id in self.of(session.server) if id < session.id))
+
+    def of(self, server: str | None) -> frozenset[int]:
+        """Return the sessions of a server that are not over."""
+        return frozenset(self._sessions.get(server, ()) if server is not None else ())
 
 
 class Waiting:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.dispatch import Dispatch
 from jupyter_gpupool.scheduler.feasibility import Feasibility, Refusal
 from jupyter_gpupool.scheduler.floor import Floor
 from jupyter_gpupool.scheduler.limits import Limits
 from jupyter_gpupool.scheduler.model import Placement, Seconds, Snapshot, Verdict, Work
 from jupyter_gpupool.scheduler.plan import plan_with_places
+from jupyter_gpupool.scheduler.verdicts import Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,18 @@ class DryRun:
     start: Seconds | None
     placement: Placement | None
     verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What would happen to a request: one of these is there.
+
+    `refusal`: it could never start; `placement`: it would start now; `verdict`: it would wait.
+    """
+
+    refusal: Refusal | None = None
+    placement: Placement | None = None
+    verdict: Verdict | None = None
 
 
 def refusal(work: Work, snapshot: Snapshot) -> Refusal | None:
@@ -45,6 +61,48 @@ def dry_run(snapshot: Snapshot, now: Seconds, work: Work) -> DryRun:
     return DryRun(verdict.expected_start, placement, verdict)
 
 
+def prospects(snapshot: Snapshot, now: Seconds, works: Sequence[Work]) -> list[Prospect]:
+    """Judge requests for sessions, each as if it alone were made now, behind all sessions that wait.
+
+    Parameters
+    ----------
+    snapshot
+        Its jobs that wait are not looked at: sessions come before them.
+    works
+        With ids that nothing else has.
+    """
+    sessions = tuple(work for work in snapshot.waiting if work.kind == "session")
+    dispatch = Dispatch(replace(snapshot, waiting=(*sessions, *works), promises=()), now)
+    dispatch.run(sessions)
+    board, ahead = dispatch.board, dispatch.order
+    judge = Judge(board, dispatch.feasible, ())
+    for work in ahead:
+        judge.ranked(work)
+    found = [_prospect(dispatch, judge, work) for work in works]
+    for work in ahead:
+        if expected := board.earliest(work):
+            board.book(work, expected[1], expected[0], expected[0] + work.limit)
+    return [_dated(board, work, prospect) for work, prospect in zip(works, found, strict=True)]
+
+
+def _prospect(dispatch: Dispatch, judge: Judge, work: Work) -> Prospect:
+    if problem := dispatch.feasible.problem(work):
+        return Prospect(refusal=problem)
+    found = dispatch.board.attempt(work)
+    if isinstance(found, Placement):
+        return Prospect(placement=found)
+    reason, facts = judge.ranked(work, ahead=False)
+    return Prospect(verdict=Verdict(work.id, reason, facts, len(dispatch.order) + 1, None, False))
+
+
+def _dated(board: Board, work: Work, prospect: Prospect) -> Prospect:
+    """Add when work that would wait is expected to start."""
+    expected = board.earliest(work) if prospect.verdict else None
+    if prospect.verdict is None or expected is None:
+        return prospect
+    return Prospect(verdict=replace(prospect.verdict, expected_start=expected[0]))
+
+
 def _queue_full(work: Work, snapshot: Snapshot, limits: Limits) -> Refusal | None:
     limit = limits.of_user(work.group, work.user).queued_jobs
     if limit is None or work.kind != "job":
@@ -66,4 +124,4 @@ def _queue_full(work: Work, snapshot: Snapshot, limits: Limits) -> Refusal | Non
     )
 
 
-__all__ = ["DryRun", "Refusal", "dry_run", "refusal"]
+__all__ = ["DryRun", "Prospect", "Refusal", "dry_run", "prospects", "refusal"]

@@ -32,13 +32,13 @@ class Dispatch:
         self.promises: Promises
 
     def eligible(self, work: Work) -> bool:
-        """Say whether work takes part at all: not held, not invalid, not impossible."""
-        return not work.held and not work.invalid and self.feasible.possible(work)
+        """Say whether work takes part at all: not held, invalid or impossible, and not after other work."""
+        return not (work.held or work.invalid or work.after) and self.feasible.possible(work)
 
-    def run(self) -> None:
-        """Go through all that waits."""
+    def run(self, works: Iterable[Work] | None = None) -> None:
+        """Go through all that waits, or through `works` of it."""
         self.promises = Promises(self.board, self.eligible)
-        for work in self._ranked(self._snapshot.waiting):
+        for work in self._ranked(self._snapshot.waiting if works is None else works):
             self._serve(work)
         self.promises.repair()
         self._catch_up()

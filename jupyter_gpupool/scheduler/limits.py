@@ -79,7 +79,8 @@ class Limits:
         self.groups = quota.effective(snapshot.groups)
         claims = {work.group for work in snapshot.waiting} | {lease.group for lease in snapshot.leases}
         for name in claims - self.groups.keys():
-            self.groups[name] = Group(name, quota.POOL, Quota({quota.GPU: 0}))
+            parent = "" if name == quota.POOL else quota.POOL
+            self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}))
         owed = {name for group in self.groups.values() for name in group.quota.quota}
         self.resources = [quota.COUNT, *sorted(owed)]
         self._snapshot = snapshot

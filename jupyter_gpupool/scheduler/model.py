@@ -140,7 +140,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job or session that waits; no two of them, of whichever kind, have the same `id`."""
+    """A job or session that waits; no two of them, of whichever kind, have the same `id`.
+
+    `after` names the work that must have ended before and has not.
+    """
 
     id: int
     kind: Kind
@@ -156,6 +159,7 @@ class Work:
     not_before: Seconds = 0
     window: str | None = None
     age: Seconds = 0
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ def _refused(facts: Facts) -> Explanation:
     return Explanation(facts["message"], facts["hint"] or "Ask your administrator.")
 
 
+def _dependency(facts: Facts) -> Explanation:
+    before = " and ".join(map(str, facts["after"]))
+    return Explanation(f"Waits for {before} to end.", f"It clears by itself when {before} has ended.")
+
+
 def _outside_window(facts: Facts) -> Explanation:
     if facts["opens"] is None:
         return Explanation(
@@ -172,6 +177,7 @@ _SENTENCES: dict[Reason, Callable[[Facts], Explanation]] = {
     Reason.INVALID: _invalid,
     Reason.NO_SUCH_GPU: _refused,
     Reason.EXCEEDS_LIMIT: _refused,
+    Reason.DEPENDENCY: _dependency,
     Reason.OUTSIDE_WINDOW: _outside_window,
     Reason.USER_LIMIT: _user_limit,
     Reason.BACK_OFF: _back_off,

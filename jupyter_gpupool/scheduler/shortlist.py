@@ -123,7 +123,7 @@ class Shortlist:
             return False
         if work.group in (self._without_gpus if gpus or mib or request.share else self._without_cpus):
             return False
-        if work.held or work.invalid or work.not_before > self._board.time:
+        if work.held or work.invalid or work.after or work.not_before > self._board.time:
             return False
         promised = work.id in self._promises.carried
         cards = min(gpus, self._largest)
@@ -157,8 +157,7 @@ class Shortlist:
             work.group in open_groups
             and work.kind == "job"
             and work.id not in self._promises.carried
-            and not work.held
-            and not work.invalid
+            and not (work.held or work.invalid or work.after)
         )
 
     def _read(self) -> list[Room]:

@@ -31,12 +31,14 @@ class Judge:
         self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...]], Facts] = {}
 
     def unranked(self, work: Work) -> Cause:
-        """Judge work that takes no part: held, invalid, or impossible."""
+        """Judge work that takes no part: held, invalid, impossible, or after other work."""
         if work.held:
             return Reason.HELD, {"why": work.held}
         if work.invalid:
             return Reason.INVALID, {"why": work.invalid}
         refusal = self._feasible.problem(work)
+        if refusal is None and work.after:
+            return Reason.DEPENDENCY, {"after": work.after}
         if refusal is None:
             raise ValueError(f"work {work.id} takes part in the ranking")
         return refusal.reason, {
@@ -47,8 +49,14 @@ class Judge:
             "hint": refusal.hint,
         }
 
-    def ranked(self, work: Work) -> Cause:
-        """Judge work that takes part; call it for all of them in rank order."""
+    def ranked(self, work: Work, *, ahead: bool = True) -> Cause:
+        """Judge work that takes part; call it for all of them in rank order.
+
+        Parameters
+        ----------
+        ahead
+            Whether the work is ahead of those that are judged after it.
+        """
         board, now = self._board, self._now
         if work.window is not None and not self._inside(work):
             return Reason.OUTSIDE_WINDOW, {"window": work.window, "opens": board.gate(work, now), "now": now}
@@ -62,17 +70,17 @@ class Judge:
             return Reason.UNAVAILABLE, self._away(work)
         if lack is not None:
             return lack[0].cap.reason, self._lack(lack)
-        return self._behind(work, options)
+        return self._behind(work, options, ahead)
 
     def _inside(self, work: Work) -> bool:
         windows = self._board.snapshot.windows.get(work.window or "", ())
         return any(first <= self._now < last for first, last in windows)
 
-    def _behind(self, work: Work, options: Options) -> Cause:
+    def _behind(self, work: Work, options: Options, ahead: bool) -> Cause:
         """Nothing but room lacks: say who comes first, or what is busy."""
         shelves = [option.shelf for option in options]
         first = next((self._first[shelf] for shelf in shelves if shelf in self._first), None)
-        for shelf in shelves:
+        for shelf in shelves if ahead else ():
             self._first.setdefault(shelf, work.id)
         room = self._room(options)
         if first is not None:

@@ -91,10 +91,12 @@ class Machine(RuleBasedStateMachine):
         job = self.ledger.add_job(new, self.now)
         assert job == known.get((owner, key), job)
 
-    @rule(owner=OWNERS, mib=SIZES)
-    def add_session(self, owner, mib):
+    @rule(owner=OWNERS, mib=SIZES, server=st.sampled_from([None, "ada/", "ada/second"]))
+    def add_session(self, owner, mib, server):
         request = Request(gpu_mib=mib) if mib else Request(gpus=1)
-        self.ledger.add_session(self.sample.session(owner=owner, request=request), self.now)
+        new = self.sample.session(owner=owner, request=request, server=server)
+        session = self.ledger.add_session(new, self.now)
+        assert server is None or self.ledger.sessions_of(server)[-1] == session
 
     def where(self, record, uuid):
         mib = record.request.gpu_mib or 32768
@@ -225,6 +227,19 @@ class Machine(RuleBasedStateMachine):
             assert sum(mib for _, mib in there) <= card.memory_mib
             assert len({lease.mode for lease, _ in there}) <= 1
             assert len(there) <= 1 or not any(lease.whole for lease, _ in there)
+
+    @invariant()
+    def a_server_has_one_lease_and_the_next_comes_after_it(self):
+        if self.ledger is None:
+            return
+        for server in ("ada/", "ada/second"):
+            mine = [session for session in self.ledger.sessions.values() if session.server == server]
+            there = [session.id for session in mine if session.state != "ended"]
+            leases = [lease for lease in self.ledger.held() if lease.work in {one.id for one in mine}]
+            assert [session.id for session in self.ledger.sessions_of(server)] == there
+            assert [lease.work for lease in leases] in ([], there[:1])
+            after = {work.id: work.after for work in self.ledger.waiting() if work.id in there}
+            assert after == {id: tuple(one for one in there if one < id) for id in after}
 
     @invariant()
     def jobs_and_leases_agree(self):

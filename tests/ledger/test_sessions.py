@@ -75,3 +75,27 @@ def test_a_session_is_granted_once(ledger, sample):
     with pytest.raises(IllegalTransition, match="session 1 is held"):
         grant(ledger, sample, session.id)
     assert len(ledger.leases) == 1
+
+
+def test_a_server_gets_no_second_lease_before_its_first_is_free(opened):
+    ledger, sample = opened.ledger, opened.sample
+    first, second = (ledger.add_session(sample.session(server="bob/"), 5) for _ in range(2))
+    other = ledger.add_session(sample.session(server="bob/second"), 5)
+    ledger.session_held(first.id, sample.place("SIM-0", mib=4096, milli=125), 6, mode="timeslice")
+    assert {work.id: work.after for work in ledger.waiting()} == {second.id: (first.id,), other.id: ()}
+    place = sample.place("SIM-1", mib=4096, milli=125)
+    with pytest.raises(IllegalTransition, match=f"comes after session {first.id} of the same server"):
+        ledger.session_held(second.id, place, 6, mode="timeslice")
+    ledger.end_session(first.id, "", 7, free=False)
+    ledger = opened.reopen()
+    assert [session.id for session in ledger.sessions_of("bob/")] == [first.id, second.id]
+    ledger.free_lease(first.id, 8)
+    assert {work.after for work in ledger.waiting()} == {()}
+    assert ledger.session_held(second.id, place, 9, mode="timeslice").work == second.id
+
+
+def test_a_ticket_that_lapses_lets_the_next_one_go_ahead(opened):
+    ledger, sample = opened.ledger, opened.sample
+    first, second = (ledger.add_session(sample.session(server="bob/"), 5) for _ in range(2))
+    ledger.end_session(first.id, "lapsed", 6)
+    assert [(work.id, work.after) for work in ledger.waiting()] == [(second.id, ())]

@@ -1,5 +1,6 @@
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import PriorityClass, Settings, Usage
+from jupyter_gpupool.scheduler.plan import plan
 from jupyter_gpupool.scheduler.ranking import Ranking, class_value
 
 NANO = 1_000_000_000
@@ -137,3 +138,9 @@ def test_what_takes_no_part_counts_for_nobody(pool):
     groups = [pool.group("a", 4), pool.group("b", 4)]
     jobs = [pool.job(1, held="by ann"), pool.job(2), pool.job(3, group="b", submitted=2)]
     assert order(pool.snapshot(jobs, groups=groups)) == [2, 3]
+
+
+def test_work_of_no_group_counts_for_the_pool_itself(pool):
+    works = [pool.job(1, group="pool", gpus=0), pool.job(2, group="b"), pool.session(3, group="pool", gpus=0)]
+    groups = [pool.group("b", parent="a"), pool.group("a")]
+    assert [start.work for start in plan(pool.snapshot(works, groups=groups), 0).starts] == [3, 1, 2]

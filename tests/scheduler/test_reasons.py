@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpupool.scheduler.model import Reason, Settings, UserLimits
-from jupyter_gpupool.scheduler.plan import plan
+from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text, time_text
 
@@ -189,3 +189,15 @@ def test_numbers_as_people_read_them():
     assert amount_text("gpu_milli.h200", 2000) == "2 h200 cards"
     assert amount_text("cpus_milli", 1000) == "1 CPU core"
     assert time_text(NOW, NOW) == "08:00 UTC"
+
+
+def test_work_that_comes_after_other_work(pool):
+    holder = pool.lease(pool.session(7), pool.gpus(1), NOW + HOUR)
+    snapshot = pool.snapshot([pool.session(8, after=(7,)), pool.job(9, after=(7, 8))], [holder])
+    told = why(snapshot, 8)
+    assert (told.message, told.clears) == ("Waits for 7 to end.", "It clears by itself when 7 has ended.")
+    found = plan(snapshot, NOW)
+    assert (found.starts, found.promises) == ((), ())
+    assert found.verdicts[9].reason is Reason.DEPENDENCY
+    assert found.verdicts[9].expected_start is None
+    assert fill(snapshot, NOW).starts == ()
