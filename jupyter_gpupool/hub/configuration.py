@@ -83,20 +83,17 @@ def setup(
     _refuse_unfit(c)
     hub = hub_of(c)
     service = _service(hub)
-    if url:
-        service["url"] = checked_url(url)
-        address = service["url"] + _prefix(hub)
-        place = None
-    else:
-        place = place_of(home, service_user, demo=demo)
-        address = place.address
-        _route(c, hub, place)
+    place = None if url else place_of(home, service_user, demo=demo)
+    proxy = proxy_for(hub.proxy_class) if place else None
     if place and managed:
         options = {"POLICY": policy, "SIMULATE": simulate, "LAUNCHER": launcher, "DEMO": 1 if demo else None}
         service |= {"command": _command(place), "environment": _environment(hub, place, service, options)}
     else:
         _refuse_anybody(hub)
+        service |= {"url": checked_url(url)} if url else {}
         service["api_token"] = standing_token(token_file, place.account if place else None)
+    address = place.address if place else service["url"] + _prefix(hub)
+
     token = secrets.token_hex(32)
     spawner = {"name": access.SPAWNER, "api_token": token, "display": False}
     c.JupyterHub.services = [*current(c, "services", []), service, spawner]
@@ -104,6 +101,8 @@ def setup(
     _choose_spawner(c, hub, address)
     c.GpuPoolMixin.update(pool_url=address, pool_token=token, queue_timeout=queue_timeout)
     if place:
+        c.JupyterHub.proxy_class = proxy
+        c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=_domain(hub) + _prefix(hub))
         c.GpuPoolLocalSpawner.launcher_home = str(launcher or place.home)
 
 
@@ -148,12 +147,6 @@ def _origin(hub: JupyterHub) -> str:
     public = urlsplit(hub.subdomain_host)
     port = f":{public.port}" if public.port else ""
     return f"{public.scheme}://{_domain(hub)}{port}" if hub.subdomain_host else ""
-
-
-def _route(c: Config, hub: JupyterHub, place: Place) -> None:
-    """Let the proxy find the service's socket."""
-    c.JupyterHub.proxy_class = proxy_for(hub.proxy_class)
-    c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=_domain(hub) + _prefix(hub))
 
 
 def _command(place: Place) -> list[str]:
