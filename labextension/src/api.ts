@@ -51,12 +51,13 @@ export interface IJob {
   progress: { fraction: number | null } | null;
 }
 
-/** A refusal of the service, or the server's word that there is no service to ask. */
+/** A refusal of the service, or the server's word that there is no service to ask; can the user start one? */
 export class PoolError extends Error {
   constructor(
     readonly code: string,
     message: string,
-    readonly hint: string | null
+    readonly hint: string | null = null,
+    readonly startable: boolean = false
   ) {
     super(message);
   }
@@ -98,9 +99,9 @@ export class PoolClient {
 
 function asError(status: number, text: string): PoolError {
   try {
-    const { code, message, hint } = JSON.parse(text).error;
-    return new PoolError(code, message, hint);
+    const { error, startable } = JSON.parse(text);
+    return new PoolError(error.code, error.message, error.hint, startable);
   } catch {
-    return new PoolError('unexpected_reply', `Jupyter Server answered with HTTP status ${status}.`, null);
+    return new PoolError('unexpected_reply', `Jupyter Server answered with HTTP status ${status}.`);
   }
 }

@@ -90,7 +90,7 @@ export class PoolModel extends VDomModel {
   }
 
   private failed(error: unknown): void {
-    this._problem = error instanceof PoolError ? error : new PoolError('no_server', String(error), null);
+    this._problem = error instanceof PoolError ? error : new PoolError('no_server', String(error));
     this.stateChanged.emit();
     if (this._problem.code === 'starting') {
       window.setTimeout(() => this.isDisposed || this.refresh(), WHILE_STARTING);

@@ -82,7 +82,7 @@ function Problem(props: IPanelProps & { problem: PoolError }): JSX.Element {
       <p>{problem.message}</p>
       {problem.hint && <p>{problem.hint}</p>}
       {seen && <p>{trans.__('What you see below is from %1.', format.time(seen.at))}</p>}
-      {start}
+      {problem.startable && start}
     </Notice>
   );
 }

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from jupyter_gpupool.client.enable import enable, make_portable, recorded_python
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.portable import gpupool_job
+from tests.faces.unix import PortService
 
 HOSTS = Path(hosts.__file__).parent
 PORTABLE = Path(gpupool_job.__file__).parent
@@ -73,6 +75,63 @@ def test_progress_is_one_line_each(job):
     assert lines[0]["values"] == {"loss": 0.5, "step": 3, "note": "x\ny", "bad": "nan", "array": "[0 1]"}
     assert lines[2]["values"] == {"epoch": None}
     assert lines[0]["t"] <= time.time()
+
+
+@pytest.fixture
+def https(tmp_path):
+    """A service behind https with a certificate of its own, and the environment of a job of its elsewhere."""
+    key = tmp_path / "key.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", tmp_path / "cert.pem"]
+    subprocess.run([*make.split(), *names], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert.pem", key)
+    server = PortService(tls)
+    server.environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(PORTABLE),
+        "SSL_CERT_FILE": str(tmp_path / "cert.pem"),
+        "GPUPOOL_URL": f"https://localhost:{server.port}/services/gpupool",
+        "GPUPOOL_TOKEN": "gpj_17",
+        "GPUPOOL_JOB_ID": "17",
+    }
+    yield server
+    server.end()
+
+
+@pytest.mark.requires_server("openssl")
+def test_a_job_that_shares_no_folder_reports_over_https_with_its_own_token(https, bare_python):
+    code = "import gpupool_job as g; g.progress(0.5, loss=1); g.progress(0.6); g.progress(1)"
+    done = subprocess.run([bare_python, "-S", "-c", code], env=https.environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [call.path for call in https.calls] == ["/services/gpupool/api/v1/jobs/17/progress"] * 2
+    assert [call.json for call in https.calls] == [  # the one in between came too soon
+        {"fraction": 0.5, "values": {"loss": 1}},
+        {"fraction": 1.0, "values": {}},
+    ]
+    assert {call.headers["Authorization"] for call in https.calls} == {"token gpj_17"}
+
+
+@pytest.mark.requires_server("openssl")
+@pytest.mark.parametrize(
+    "stranger", [{"SSL_CERT_FILE": "/dev/null"}, {"GPUPOOL_URL": "http://localhost:{port}"}]
+)
+def test_a_job_reports_to_nobody_who_cannot_prove_who_they_are(https, stranger):
+    environ = {**https.environ, **{name: text.format(port=https.port) for name, text in stranger.items()}}
+    code = "import gpupool_job as g; g.progress(0.5)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, https.calls) == (0, "", [])
+
+
+def test_reports_over_the_network_are_rare_and_rarer_where_none_arrives(monkeypatch):
+    sent, arrives = [], [True, False, True]
+    monkeypatch.setattr(
+        gpupool_job, "_post", lambda report: sent.append(report["fraction"]) or arrives.pop(0)
+    )
+    remote = gpupool_job._Remote()
+    for now, fraction in [(0, 0.1), (4, 0.2), (5, 0.3), (64, 0.4), (65, 0.5)]:
+        remote.send({"fraction": fraction}, float(now))
+    assert sent == [0.1, 0.3, 0.5]
 
 
 def test_checkpoints_have_a_folder(job, tmp_path):

@@ -1,9 +1,10 @@
-"""A small HTTP service on a Unix socket, for tests to say what it answers."""
+"""A small HTTP service on a Unix socket or a port, for tests to say what it answers."""
 
 from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -47,36 +48,59 @@ class Answer:
     chunks: Iterable[str] | None = None
 
 
-class UnixService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _Service(socketserver.ThreadingMixIn):
     """Serves from a thread of its own, answers by `answer(call)`, and remembers every call."""
 
     daemon_threads = True
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path), _Handler)
-        self.path = path
+    def begin(self) -> None:
         self.calls: list[Call] = []
         self.connections = 0
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"unix:{self.path}"
-
     def answer(self, call: Call) -> Answer:
         return Answer({})
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent when a client hangs up."""
+
     def end(self) -> None:
-        """Hang up; the socket stays."""
+        """Hang up; a socket stays."""
         self.shutdown()
         self.server_close()
         self._thread.join()
 
 
+class UnixService(_Service, socketserver.UnixStreamServer):
+    """A service on a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Handler)
+        self.path = path
+        self.begin()
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.path}"
+
+
+class PortService(_Service, socketserver.TCPServer):
+    """A service on a free loopback port, behind TLS where there is a context for it."""
+
+    allow_reuse_address = True
+
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.port = self.server_address[1]
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.begin()
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: UnixService
+    server: UnixService | PortService
 
     def setup(self) -> None:
         super().setup()

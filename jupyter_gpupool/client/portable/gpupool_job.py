@@ -6,14 +6,19 @@ progress goes nowhere, checkpoints go to a folder here. Never: anything at impor
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import os
 import signal
 import threading
 import time
+from urllib.parse import urlsplit
 
 __all__ = ["checkpoint_dir", "progress", "should_stop"]
+
+EVERY = 5.0  # seconds between two reports over the network
+PAUSE = 60.0  # seconds without reports after one that did not arrive
 
 _stopping = threading.Event()
 
@@ -38,18 +43,15 @@ def progress(fraction: float | None = None, **values: object) -> None:
     **values
         Numbers or texts to show beside it, such as ``loss=0.3``.
     """
-    path = _in_job("progress.jsonl")
-    if path is None:
-        return
     if fraction is not None:
         fraction = min(1.0, max(0.0, float(fraction)))
     shown = {name: _plain(value) for name, value in values.items()}
-    line = json.dumps({"t": time.time(), "fraction": fraction, "values": shown}) + "\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, line.encode("utf-8"))  # one write: lines of several processes never mix
-    finally:
-        os.close(descriptor)
+    report: dict[str, object] = {"fraction": fraction, "values": shown}
+    path = _in_job("progress.jsonl")
+    if path is not None:
+        _append(path, {"t": time.time(), **report})
+    elif os.environ.get("GPUPOOL_TOKEN"):
+        _remote.send(report, time.monotonic())
 
 
 def checkpoint_dir() -> str:
@@ -57,6 +59,49 @@ def checkpoint_dir() -> str:
     folder = os.environ.get("GPUPOOL_CHECKPOINT_DIR") or os.path.abspath("checkpoint")
     os.makedirs(folder, exist_ok=True)
     return folder
+
+
+def _append(path: str, report: dict[str, object]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        line = json.dumps(report) + "\n"
+        os.write(descriptor, line.encode("utf-8"))  # one write: lines of several processes never mix
+    finally:
+        os.close(descriptor)
+
+
+class _Remote:
+    """The way of reports from a job that shares no folder with the service; none may hold up the job."""
+
+    quiet_until = -math.inf
+
+    def send(self, report: dict[str, object], now: float) -> None:
+        """Send a report unless the last one is too fresh; that the job is done is always sent."""
+        if now >= self.quiet_until or report["fraction"] == 1.0:
+            self.quiet_until = now + (EVERY if _post(report) else PAUSE)
+
+
+_remote = _Remote()
+
+
+def _post(report: dict[str, object]) -> bool:
+    """Send a report with the job's own token, over https alone, and tell whether it arrived."""
+    url = urlsplit(os.environ.get("GPUPOOL_URL", ""))
+    if url.scheme != "https":
+        return False
+    connection = http.client.HTTPSConnection(url.netloc, timeout=EVERY)
+    headers = {
+        "Authorization": "token " + os.environ["GPUPOOL_TOKEN"],
+        "Content-Type": "application/json",
+    }
+    path = f"{url.path.rstrip('/')}/api/v1/jobs/{os.environ.get('GPUPOOL_JOB_ID')}/progress"
+    try:
+        connection.request("POST", path, json.dumps(report), headers)
+        return connection.getresponse().status < 300
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _in_job(name: str) -> str | None:
