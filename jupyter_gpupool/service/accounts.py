@@ -6,11 +6,10 @@ one that becomes another account, asks again for itself. Never: becoming one.
 
 from __future__ import annotations
 
-import asyncio
-
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.engines.local.identity import account_of
 from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.errors import invalid
 
@@ -26,7 +25,7 @@ async def account_for(user: str, config: ServiceConfig, policy: Policy) -> str |
     if not config.as_users(policy):
         return None
     try:
-        found = await asyncio.get_running_loop().run_in_executor(None, account_of, user)
+        found = await aside(account_of, user)
     except EngineError as error:
         raise invalid(str(error), "Nothing was queued.", code="no_account") from None
     return found.name

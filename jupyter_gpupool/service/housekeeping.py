@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from jupyter_gpupool.engines.base import EngineError, JobFiles
 from jupyter_gpupool.ledger import LedgerUnavailable
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.news import News
@@ -68,9 +69,8 @@ class Housekeeping:
         held = [lease.work for lease in self._ledger.held() if lease.kind == "job"]
         running = [self._ledger.jobs[work] for work in held if work in self._ledger.jobs]
         self._told = {job.id: self._told[job.id] for job in running if job.id in self._told}
-        loop = asyncio.get_running_loop()
         for job in running:
-            found = await loop.run_in_executor(None, self._progress.of, job)
+            found = await aside(self._progress.of, job)
             if found is not None and self._told.get(job.id) != found:
                 self._told[job.id] = found
                 self._news.progress(job, found)
@@ -84,7 +84,7 @@ class Housekeeping:
             log.warning("%s", error)
             return
         used = [(job.owner, job.snapshot) for job in self._ledger.jobs.values() if job.snapshot]
-        await asyncio.get_running_loop().run_in_executor(None, self._delete, gone, used, now)
+        await aside(self._delete, gone, used, now)
 
     def _delete(self, jobs: list[int], used: list[tuple[str, str]], now: int) -> None:
         for job in jobs:

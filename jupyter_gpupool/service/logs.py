@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from jupyter_gpupool.engines.base import JobFiles, NoSuchFileError
+from jupyter_gpupool.service.aside import aside
 
 CHUNK = 1024 * 1024
 _PAUSES = (0.01, 0.02, 0.05, 0.1)
@@ -81,7 +82,7 @@ async def follow(
     turn = 0
     while True:
         over = ended()  # before reading, so that the last line is never missed
-        data, offset = await loop.run_in_executor(None, read)
+        data, offset = await aside(read)
         if data or over or loop.time() >= deadline:
             return data, offset, over and len(data) < CHUNK
         await asyncio.sleep(min(_PAUSES[min(turn, len(_PAUSES) - 1)], max(0.0, deadline - loop.time())))

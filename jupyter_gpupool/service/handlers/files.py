@@ -6,20 +6,16 @@ Owns: logs, artifacts and snapshots as replies, each for its owner only. Never: 
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
 from contextlib import closing
-from typing import TypeVar
 
 from jupyter_gpupool.engines.base import NoSuchFileError
 from jupyter_gpupool.service import logs
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call
 from jupyter_gpupool.service.errors import invalid, not_found
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import ArtifactsReply, DoneReply
-
-R = TypeVar("R")
 
 MOST_BYTES = 1024**3
 """The largest artifact that is sent; it is read into memory whole."""
@@ -55,7 +51,7 @@ async def log(call: Call[None]) -> Bytes:
 async def list_artifacts(call: Call[None]) -> ArtifactsReply:
     """List the files in a job's output folder."""
     job = call.private_job()
-    found = await _aside(call.service.engine.files.list, job.id, "out")
+    found = await aside(call.service.engine.files.list, job.id, "out")
     return {
         "artifacts": [
             {"name": file.name, "size": file.size, "modified_at": iso(file.modified)} for file in found
@@ -67,7 +63,7 @@ async def artifact(call: Call[None]) -> Bytes:
     """Return one file of a job's output folder."""
     job, name = call.private_job(), call.path["name"]
     try:
-        file = await _aside(call.service.engine.files.open, job.id, "out", name)
+        file = await aside(call.service.engine.files.open, job.id, "out", name)
     except NoSuchFileError:
         raise not_found(f"file {name!r} among what job {job.id} left") from None
     with open(file, "rb") as source:
@@ -77,12 +73,7 @@ async def artifact(call: Call[None]) -> Bytes:
                 f"{name} has {size} bytes, more than the {MOST_BYTES} that are sent at once.",
                 f"Read it at {call.service.config.jobs / str(job.id) / 'out' / name}.",
             )
-        return Bytes(await _aside(source.read, MOST_BYTES))
-
-
-async def _aside(work: Callable[..., R], *given: object) -> R:
-    """Do what may have to wait for the engine or a disk without keeping other requests waiting."""
-    return await asyncio.get_running_loop().run_in_executor(None, work, *given)
+        return Bytes(await aside(source.read, MOST_BYTES))
 
 
 async def has_snapshot(call: Call[None]) -> None:

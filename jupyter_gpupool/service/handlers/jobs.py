@@ -6,7 +6,6 @@ order of the queue.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import time
 from bisect import bisect_left
@@ -19,6 +18,7 @@ from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.service.accounts import account_for
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid, nearest
@@ -96,9 +96,7 @@ async def _forecast(service: Service, new: NewJob, rules: Rules) -> DryRunReply:
     now = service.now
     snapshot = service.controller.snapshot(now)
     work = work_of(new, now, id=2**62)
-    return await asyncio.get_running_loop().run_in_executor(
-        None, _dry_run, service, snapshot, now, work, rules
-    )
+    return await aside(_dry_run, service, snapshot, now, work, rules)
 
 
 def _dry_run(service: Service, snapshot: Snapshot, now: int, work: Work, rules: Rules) -> DryRunReply:
@@ -137,7 +135,7 @@ async def list_jobs(call: Call[None]) -> JobsReply:
     service, who = call.service, call.who
     own = (job for job in service.ledger.jobs.values() if job.owner == who.user and job.state in states)
     newest = heapq.nlargest(call.query["limit"], own, key=lambda job: job.id)
-    return {"jobs": [_job(service, job, who) for job in newest]}
+    return {"jobs": await aside(lambda: [_job(service, job, who) for job in newest])}
 
 
 def _states(text: str | None) -> frozenset[JobState]:
@@ -159,8 +157,7 @@ async def queue(call: Call[None]) -> Bytes:
     """List what waits, in the order of the last plan, and what runs."""
     service, who = call.service, call.who
     jobs = list(service.ledger.jobs.values())
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, lambda: as_json(_queue(service, jobs, who)))
+    return await aside(lambda: as_json(_queue(service, jobs, who)))
 
 
 def _queue(service: Service, jobs: list[Job], who: Identity) -> QueueReply:
@@ -186,7 +183,7 @@ async def show(call: Call[None]) -> JobReply:
         service.controller.hurry()
         await forecast.wait(job.id, PLAN_PATIENCE_S)
         job = call.job()
-    reply = _job(service, job, call.who)
+    reply = await aside(_job, service, job, call.who)
     if job.state is JobState.QUEUED and reply["waiting"] and forecast.of(job.id) is None:
         reply["waiting"]["position"] = _place(service, job)
     return reply
