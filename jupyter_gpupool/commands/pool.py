@@ -38,16 +38,18 @@ def _serve(options: argparse.Namespace) -> int:
     from jupyter_gpupool.service.config import ServiceConfig
     from jupyter_gpupool.service.main import serve
 
-    if os.geteuid() == 0 and not (options.allow_root or options.background):
+    config = ServiceConfig.from_environment(
+        os.environ,
+        policy=Path(options.policy).absolute() if options.policy else None,
+        self_started=options.background or None,
+        allow_root=options.allow_root,
+    )
+    if os.geteuid() == 0 and not (options.allow_root or options.background or config.hub):
         raise Refused(
             "invalid_option",
             "You are root, and every job would run as root.",
             hint="Use another account, or add --allow-root.",
         )
-    policy = Path(options.policy).absolute() if options.policy else None
-    config = ServiceConfig.from_environment(
-        os.environ, policy=policy, self_started=options.background or None
-    )
     asked_by = os.getpid()
     code = serve(config, background=options.background)
     if options.background and code == 0 and os.getpid() == asked_by:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
-from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
 from jupyter_gpupool.policy.problems import PolicyError
@@ -26,6 +25,7 @@ from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invali
 from jupyter_gpupool.service.events import HEARTBEAT_S
 from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity, peer_of
 from jupyter_gpupool.service.openapi import document
+from jupyter_gpupool.service.replying import Replying
 from jupyter_gpupool.service.routes import ROOT, ROUTES, Parameter, Route
 from jupyter_gpupool.service.scopes import NEEDED, hub_name, permits
 from jupyter_gpupool.service.snapshots import MIB, Upload
@@ -40,7 +40,13 @@ IdentifyRequest = Callable[["Endpoint"], Awaitable[Identity]]
 
 
 def application(
-    service: Service, identify: IdentifyRequest, *, prefix: str = f"{ROOT}/", **settings: Any
+    service: Service,
+    identify: IdentifyRequest,
+    *,
+    prefix: str = f"{ROOT}/",
+    mixin: type | None = None,
+    more: Sequence[tuple[Any, ...]] = (),
+    **settings: Any,
 ) -> Application:
     """Build the application of one listener from the table of routes.
 
@@ -48,8 +54,10 @@ def application(
     ----------
     prefix
         Under which address a proxy passes requests on; the usual one is always answered as well.
-    settings
-        More settings of the application.
+    mixin
+        What this listener's handlers are besides.
+    more, settings
+        More handlers, and the application's settings.
     """
     service.document = document(ROUTES)
     by_path: dict[str, dict[str, Route]] = {}
@@ -58,13 +66,13 @@ def application(
     parts = {"service": service, "identify": identify}
     roots = dict.fromkeys((ROOT, prefix.rstrip("/")))
     handlers = [
-        (pattern(root + path.removeprefix(ROOT)), _endpoint(routes), {**parts, "routes": routes})
+        (pattern(root + path.removeprefix(ROOT)), _endpoint(routes, mixin), {**parts, "routes": routes})
         for root in roots
         for path, routes in by_path.items()
     ]
     return Application(
-        handlers,
-        default_handler_class=Endpoint,
+        [*handlers, *more],
+        default_handler_class=_endpoint({}, mixin),
         default_handler_args={**parts, "routes": {}},
         log_function=_log_failures,
         **settings,
@@ -98,7 +106,7 @@ def authorise(who: Identity, route: Route, path: Mapping[str, str]) -> None:
         raise forbidden(f"{who.user} may not do this here ({what}): it takes the scope {names}.")
 
 
-class Endpoint(RequestHandler):
+class Endpoint(Replying):
     """One address of the service."""
 
     def initialize(self, service: Service, identify: IdentifyRequest, routes: Routes) -> None:
@@ -108,11 +116,6 @@ class Endpoint(RequestHandler):
         self.routes = routes
         self.who: Identity | None = None
         self.problem: ApiError | None = None
-
-    def set_default_headers(self) -> None:
-        """Say with every reply which version gave it."""
-        self.set_header("X-Content-Type-Options", "nosniff")
-        self.set_header("X-Gpupool-Version", __version__)
 
     async def prepare(self) -> None:
         """Find out who asks, and whether they may, before anything of the request is used.
@@ -167,7 +170,7 @@ class Endpoint(RequestHandler):
         except Exception as error:
             if (known := as_api_error(error)) is None:
                 raise
-            self._refuse(known)
+            self.refuse(known)
 
     async def respond(self, call: Call[Any]) -> None:
         """Let the route's handler answer."""
@@ -181,7 +184,7 @@ class Endpoint(RequestHandler):
         if found is None:
             self.finish()
         else:
-            self._send(found if isinstance(found, Bytes) else as_json(found))
+            self.send(found if isinstance(found, Bytes) else as_json(found))
 
     def call(self, path: dict[str, str]) -> Call[Any]:
         """Read the request."""
@@ -191,27 +194,17 @@ class Endpoint(RequestHandler):
         body = wire.read(route.body, self.request.body) if route.body else None
         return Call(self.service, self.who, path, query, self.request.headers, body)
 
-    def _refuse(self, error: ApiError) -> None:
-        self.set_status(error.status)
-        self._send(as_json(error.reply()))
-
-    def _send(self, reply: Bytes) -> None:
-        for name, value in reply.headers.items():
-            self.set_header(name, value)
-        self.set_header("Content-Type", reply.content_type)
-        self.finish(reply.data)
-
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say in the one shape what no handler has said."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, HTTPError) and status_code < 500:
-            self._refuse(
+            self.refuse(
                 ApiError(status_code, "bad_request", f"The request cannot be read: {error.reason or error}.")
             )
             return
         log.error("%s %s failed", self.request.method, self.request.path, exc_info=error)
         sentence = "The service failed at this request; the cause is in its service.log."
-        self._refuse(ApiError(500, "internal", sentence, hint="Tell the administrator."))
+        self.refuse(ApiError(500, "internal", sentence, hint="Tell the administrator."))
 
 
 class EventStream(Endpoint):
@@ -302,9 +295,10 @@ def as_api_error(error: BaseException) -> ApiError | None:
     return None
 
 
-def _endpoint(routes: Routes) -> type[Endpoint]:
+def _endpoint(routes: Routes, mixin: type | None) -> type[Endpoint]:
     streams = {route.stream for route in routes.values()}
-    return EventStream if "events" in streams else UploadEndpoint if "upload" in streams else Endpoint
+    found = EventStream if "events" in streams else UploadEndpoint if "upload" in streams else Endpoint
+    return type(found.__name__, (mixin, found), {}) if mixin else found
 
 
 def pattern(path: str) -> str:

@@ -32,10 +32,10 @@ class HubConfig:
         Where the service answers to the proxy, the spawner and the servers.
     name
         What the service is called on the Hub.
-    base_url
-        Under which address the Hub itself is; begins and ends with a slash.
-    client_id
-        What the service is called when people log in to it.
+    base_url, prefix
+        Under which address the Hub is, and this service; both begin and end with a slash.
+    client_id, callback
+        What the service is called when people log in to it, and where they come back to.
     authenticator
         The name of the Hub's authenticator class; empty if nobody said.
     demo
@@ -47,7 +47,9 @@ class HubConfig:
     socket: Path
     name: str = "gpupool"
     base_url: str = "/"
+    prefix: str = "/services/gpupool/"
     client_id: str = "service-gpupool"
+    callback: str = "/services/gpupool/oauth_callback"
     authenticator: str = ""
     demo: bool = False
 
@@ -66,22 +68,25 @@ class HubConfig:
         name = environ.get("JUPYTERHUB_SERVICE_NAME") or ("gpupool" if file else "")
         if not (environ.get("JUPYTERHUB_API_URL") and name):
             return None
-        base = environ.get("JUPYTERHUB_BASE_URL", "").strip("/")
+        base = _slashed(environ.get("JUPYTERHUB_BASE_URL", ""))
+        prefix = _slashed(environ.get("JUPYTERHUB_SERVICE_PREFIX") or f"{base}services/{name}")
         return cls(
             api_url=environ["JUPYTERHUB_API_URL"].rstrip("/"),
             api_token=_token(environ, file),
             socket=Path(environ.get("GPUPOOL_HUB_SOCKET") or home.path / "hub" / "hub.sock").absolute(),
             name=name,
-            base_url=f"/{base}/" if base else "/",
+            base_url=base,
+            prefix=prefix,
             client_id=environ.get("JUPYTERHUB_CLIENT_ID") or f"service-{name}",
+            callback=environ.get("JUPYTERHUB_OAUTH_CALLBACK_URL") or f"{prefix}oauth_callback",
             authenticator=environ.get("GPUPOOL_HUB_AUTHENTICATOR", ""),
             demo=environ.get("GPUPOOL_DEMO") == "1",
         )
 
-    @property
-    def prefix(self) -> str:
-        """Under which address of the Hub the service is; ends with a slash."""
-        return f"{self.base_url}services/{self.name}/"
+
+def _slashed(path: str) -> str:
+    """Return a path that begins and ends with a slash."""
+    return f"/{path.strip('/')}/" if path.strip("/") else "/"
 
 
 def _token(environ: Mapping[str, str], file: str | None) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.locks import CardLocks
@@ -32,6 +34,7 @@ from jupyter_gpupool.service.policy_store import PolicyStore
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.runs import Runs
+from jupyter_gpupool.service.safety import unsafe_launcher, unsafe_policy
 from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens, secret_in
@@ -41,6 +44,9 @@ END_GRACE_S = 10
 """How long a job may take to end when the whole pool is stopped; its own grace, if that is shorter."""
 HANDOVER_S = 10.0
 """How long a new service waits for one that is ending."""
+
+KnownServers = Callable[[], Awaitable[dict[str, set[str]] | None]]
+"""Asks a Hub for the names of each user's servers; None = it does not say."""
 
 
 @dataclass
@@ -123,8 +129,14 @@ async def open_service(
     identify: Identify = identify,
     pool: Pool | None = None,
     engine: LocalEngine | None = None,
+    known_servers: KnownServers | None = None,
 ) -> Service:
     """Open every part, find again what was under way, and begin to plan; `stack` closes it all.
+
+    Parameters
+    ----------
+    known_servers
+        Which servers the Hub has; None where there is no Hub.
 
     Raises
     ------
@@ -140,12 +152,14 @@ async def open_service(
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
     )
-    policies = PolicyStore(config.policy_file, config.policy_history, pool)
+    policies = PolicyStore(config.policy_file, config.policy_history, pool, partial(unsafe_policy, config))
     policies.refresh(int(clock()))
+    if config.hub and not policies.usable:
+        raise Refused("policy_invalid", f"The pool has no good policy: {policies.error}")
     bus = Bus(first=int(clock() * 1000))
     stack.callback(bus.close)
     news = News(bus)
-    engine = engine or LocalEngine(config.home.path, boot=config.boot_id)
+    engine = engine or LocalEngine(config.engine_home, boot=config.boot_id, may_start=config.launcher is None)
     snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
     tokens = JobTokens(secret_in(config.token_secret), ledger.jobs)
     progress = Progress(config.sent_progress, engine.files)
@@ -164,6 +178,9 @@ async def open_service(
     sessions = Sessions(controller, releases, news)
     await engine.open(runs.ended)
     stack.push_async_callback(engine.close)
+    root = (config.engine_home / "run").stat().st_uid == 0
+    if because := unsafe_launcher(config, policies.policy, root=root):
+        raise Refused("unsafe", because)
     stack.push_async_callback(runs.close)
     stack.callback(sessions.close)
     await runs.adopt()

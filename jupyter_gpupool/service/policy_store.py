@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from jupyter_gpupool.policy.advice import warnings
 from jupyter_gpupool.policy.builtin import builtin_policy
 from jupyter_gpupool.policy.load import check_against, load_policy
 from jupyter_gpupool.policy.model import Policy
-from jupyter_gpupool.policy.problems import PolicyError
+from jupyter_gpupool.policy.problems import PolicyError, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class PastPolicy:
 class PolicyStore:
     """The policy of one pool.
 
+    Parameters
+    ----------
+    unsafe
+        Says what would make a good policy unsafe where this pool is.
+
     Attributes
     ----------
     policy
@@ -45,8 +51,15 @@ class PolicyStore:
         False when there has never been a good policy: then nothing new may start.
     """
 
-    def __init__(self, file: Path, history: Path, pool: Pool):
+    def __init__(
+        self,
+        file: Path,
+        history: Path,
+        pool: Pool,
+        unsafe: Callable[[Policy], Sequence[Problem]] = lambda policy: (),
+    ):
         self.file = file
+        self._unsafe = unsafe
         self._history = history
         self._pool = pool
         self._cards = pool.cards()
@@ -91,7 +104,7 @@ class PolicyStore:
         """
         source = source or self.file.name
         policy = load_policy(text, source=source)
-        if problems := check_against(policy, self._cards):
+        if problems := [*check_against(policy, self._cards), *self._unsafe(policy)]:
             raise PolicyError(problems, source)
         return policy
 

@@ -28,7 +28,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.plan import fill, plan
-from jupyter_gpupool.service.main import calm_collector
+from jupyter_gpupool.service.serving import calm_collector
 
 NOW = 1_800_000_000
 CARD_MIB = 32 * 1024

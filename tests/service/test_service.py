@@ -36,7 +36,7 @@ def test_nobody_else_can_reach_or_read_it(start: Any) -> None:
 def test_its_record_says_who_serves(start: Any) -> None:
     call = start("1x2x8GiB")
     record = json.loads(call.home.service_record.read_text())
-    assert set(record) == {"pid", "version", "pool", "started", "python"}
+    assert set(record) == {"pid", "version", "pool", "started", "python", "hub", "parent"}
     assert (record["pid"], record["pool"], record["python"]) == (os.getpid(), "1x2x8GiB", sys.executable)
     assert call("GET", "whoami").body["pool"] == "1x2x8GiB"
 
