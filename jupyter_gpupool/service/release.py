@@ -49,10 +49,10 @@ class Releases:
         )
 
     def tree_gone(self, key: str) -> None:
-        """The last process of a job's attempt is gone: free its lease as soon as its memory is."""
-        job, _, attempt = key.partition("/")
+        """The last process of an attempt is gone: free its lease as soon as its memory is."""
+        work, _, attempt = key.partition("/")
         for lease in self._releasing():
-            if lease.kind == "job" and (lease.work, lease.attempt) == (int(job), int(attempt)):
+            if (lease.work, lease.attempt) == (int(work), int(attempt)):
                 self._gone.add(lease.id)
         self._check()
 

@@ -1,4 +1,4 @@
-"""Leases for interactive work: kernels, and commands run in the foreground.
+"""Leases for interactive work: kernels, and commands run in the foreground (a Hub's servers: see `servers`).
 
 Owns: a session's life with the process that holds it, named by the kernel at connect (SO_PEERCRED), watched
 by pidfd, found again at boot by its pid and start time; and its bounded time. Never: ending a session for
@@ -74,7 +74,7 @@ class Sessions:
     def adopt(self) -> None:
         """At boot, watch the holders that live; end the sessions whose holder is gone."""
         for session in list(self._ledger.sessions.values()):
-            if session.state not in (SessionState.WAITING, SessionState.HELD):
+            if session.server is not None or session.state not in (SessionState.WAITING, SessionState.HELD):
                 continue
             same_boot = session.boot_id == self._ledger.boot_id
             if not (same_boot and _holds(session)) or not self._watch(session):

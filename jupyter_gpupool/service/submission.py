@@ -77,7 +77,7 @@ def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
         raise invalid(f"A {body.kind} is run from a snapshot, and the request names none.")
     if any("\0" in name + value or "=" in name or not name for name, value in body.environment.items()):
         raise invalid("A name or value of the environment holds a character that no environment can hold.")
-    partition = _partition(body.partition, rules, "job")
+    partition = partition_of(body.partition, rules, "job")
     request = _job_request(body.resources, rules, partition)
     group = _group(body.group, rules, request)
     limit = _limit(body.time, rules.limits(group).job_time, policy.jobs.default_time)
@@ -86,7 +86,7 @@ def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
         group=group,
         name=body.name or _default_name(body.kind, entry),
         kind=body.kind,
-        priority=_priority(body.priority, group, policy),
+        priority=priority_of(body.priority, group, policy),
         limit_s=limit,
         grace_s=_grace(body.grace, limit, policy),
         request=request,
@@ -112,7 +112,7 @@ def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | Non
     ApiError
         As `new_job`.
     """
-    partition = _partition(body.partition, rules, "session")
+    partition = partition_of(body.partition, rules, "session")
     request = _session_request(body, rules, partition)
     group = _group(body.group, rules, request)
     limit = _limit(body.time, rules.limits(group).session_time, rules.policy.jobs.default_time)
@@ -122,7 +122,7 @@ def new_session(body: LeaseRequest, rules: Rules, pid: int, starttime: int | Non
         name=body.name or "session",
         request=request,
         limit_s=limit,
-        priority=_priority(None, group, rules.policy),
+        priority=priority_of(None, group, rules.policy),
         pid=pid,
         starttime=starttime,
     )
@@ -164,7 +164,16 @@ def _session_request(asked: Resources, rules: Rules, partition: str | None) -> R
     )
     if not fitting:
         return _filled(asked, rules, cards, *_or_one_gpu(gpus, mib), None, partition)
-    cut = fitting[0]
+    return _of_cut(fitting[0], asked, rules, cards, partition)
+
+
+def slice_request(cut: Slice, rules: Rules, partition: str | None) -> Request:
+    """Return what a session with one of the policy's slices gets."""
+    return _of_cut(cut, Resources(), rules, rules.cards("session", partition), partition)
+
+
+def _of_cut(cut: Slice, asked: Resources, rules: Rules, cards: list[Gpu], partition: str | None) -> Request:
+    least = min((card.memory_mib for card in cards), default=0)
     whole, part = (0, _mib(cut, least)) if cut.share else (cut.gpus or 0, 0)
     return _filled(asked, rules, cards, whole, part, cut, partition)
 
@@ -246,7 +255,8 @@ def _part_of_a_card(gpus: int, mib: int, cut: Slice | None, cards: list[Gpu]) ->
     return (mib, max(card.memory_mib for card in cards)) if cards else (1, 1)
 
 
-def _partition(asked: str | None, rules: Rules, kind: Kind) -> str | None:
+def partition_of(asked: str | None, rules: Rules, kind: Kind) -> str | None:
+    """Return the partition that was asked for, if there is such a one for this kind of work."""
     name = _known(asked, rules.frame.partitions, "partition")
     if name and kind not in rules.frame.partitions[name].kinds:
         other = "sessions" if kind == "job" else "jobs"
@@ -254,11 +264,22 @@ def _partition(asked: str | None, rules: Rules, kind: Kind) -> str | None:
     return name
 
 
-def _group(asked: str | None, rules: Rules, request: Request) -> str:
+def group_of(asked: str | None, rules: Rules) -> str | None:
+    """Return the group that a request counts for; None for a user of no group of the policy.
+
+    Raises
+    ------
+    ApiError
+        The user is not in the group that was asked for.
+    """
     try:
-        group = choose_group(rules.policy, rules.who.user, asked, rules.who.hub_groups)
+        return choose_group(rules.policy, rules.who.user, asked, rules.who.hub_groups)
     except NotAMember as error:
         raise invalid(str(error), code="not_a_member") from None
+
+
+def _group(asked: str | None, rules: Rules, request: Request) -> str:
+    group = group_of(asked, rules)
     if group is None and (request.gpus or request.gpu_mib):
         raise invalid(
             "You are in no group of the policy, so you can use CPUs only.",
@@ -268,7 +289,8 @@ def _group(asked: str | None, rules: Rules, request: Request) -> str:
     return group or ROOT
 
 
-def _priority(asked: str | None, group: str, policy: Policy) -> str:
+def priority_of(asked: str | None, group: str, policy: Policy) -> str:
+    """Return the priority that was asked for, if the group may take it; None = the ordinary one."""
     name = _known(asked, policy.priorities, "priority")
     if name is None:
         return NORMAL if NORMAL in policy.priorities else next(iter(policy.priorities))

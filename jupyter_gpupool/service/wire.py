@@ -150,12 +150,12 @@ class SpawnRequest(_Body):
     ``0`` = CPU only), None = the smallest; `wait` = queue when there is no room now; `version` = the Hub's.
     """
 
-    user: str = Field(min_length=1, max_length=255)
+    user: str = Field(min_length=1, max_length=255, pattern="^[^/]*$")
     server: str = Field(default="", max_length=255)
     groups: list[str] = Field(default_factory=list)
-    group: str | None = None
-    slice: str | None = None
-    partition: str | None = None
+    group: str | None = Field(default=None, max_length=255)
+    slice: str | None = Field(default=None, max_length=100)
+    partition: str | None = Field(default=None, max_length=255)
     wait: bool = True
     version: str = Field(max_length=100)
 

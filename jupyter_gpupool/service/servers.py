@@ -1,0 +1,334 @@
+"""Leases for a Hub's notebook servers.
+
+Owns: a server's session from its ticket to its end. A ticket lapses when nobody asks about it any more; a lease
+lives while the engine has the attempt ``"<session>/1"``, or until it is clear that nobody will start one; a
+server that the Hub has forgotten is ended. Never: starting a process: the Hub's spawner does that.
+
+"Unknown" ends nothing: what engine or Hub cannot say now is asked again at the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from weakref import WeakValueDictionary
+
+from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started
+from jupyter_gpupool.engines.local.proctree import marked
+from jupyter_gpupool.ledger import LedgerUnavailable
+from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, SessionState
+from jupyter_gpupool.service.aside import aside
+from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.news import News
+from jupyter_gpupool.service.release import Releases
+
+log = logging.getLogger("gpupool")
+
+LOOK_S = 5.0
+GRACE_S = 10
+"""How long a server may take to end when it is asked to."""
+
+OVER = "Its time is over."
+REBOOT = "The machine was restarted."
+UNUSED = "No server was started on it."
+UNASKED = "Nobody asked about it any more."
+FORGOTTEN = "The Hub does not know this server any more."
+
+Running = Mapping[str, Set[str]]
+AskHub = Callable[[], Awaitable[Running | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long, in seconds, what nobody asks about is kept.
+
+    `ticket`: a place in the queue; `claim`: a lease on which no server has started; `orphan`: a server that the
+    Hub does not know; `end`: the end of a server, for its spawner to read.
+    """
+
+    ticket: float = 600
+    claim: float = 60
+    orphan: float = 60
+    end: float = 600
+
+
+class Servers:
+    """All sessions of servers that wait or hold a lease.
+
+    Parameters
+    ----------
+    jobs
+        The folder in which the engine keeps what runs.
+    clock
+        Seconds that never go back; silence is counted from the making of this object.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        engine: Engine,
+        releases: Releases,
+        news: News,
+        jobs: Path,
+        *,
+        patience: Patience = Patience(),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._controller = controller
+        self._ledger = controller.ledger
+        self._engine = engine
+        self._releases = releases
+        self._news = news
+        self._jobs = jobs
+        self._patience = patience
+        self._clock = clock
+        self._opened = clock()
+        self._asked: dict[int, float] = {}
+        self._missed: dict[int, float] = {}
+        self._hub_asked = self._opened
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._watch: asyncio.Task[NoReturn] | None = None
+        self.ask_hub: AskHub | None = None
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def turn(self, server: str) -> asyncio.Lock:
+        """Return the lock under which one request at a time decides about a server."""
+        return self._turns.setdefault(server, asyncio.Lock())
+
+    def present(self, server: str) -> SessionRecord | None:
+        """Return the newest session of a server, if it waits or holds a lease."""
+        sessions = self._ledger.sessions_of(server)
+        return sessions[-1] if sessions and _live(sessions[-1]) else None
+
+    async def reusable(self, session: SessionRecord, new: NewSession) -> bool:
+        """Whether a request gets what an earlier one, of which nobody has made use yet, has got already.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot say whether a server runs on it.
+        """
+        if (session.group, session.request) != (new.group, new.request):
+            return False
+        return session.state is SessionState.WAITING or await self._attempt(session) is None
+
+    def add(self, new: NewSession) -> SessionRecord:
+        """Queue a server and give it its lease at once if there is room.
+
+        Raises
+        ------
+        LedgerUnavailable
+            It cannot be written down; nothing has changed.
+        """
+        session = self._ledger.add_session(new, self._controller.now)
+        self.asked(session)
+        self._controller.submitted(session.id)
+        self._controller.fill_now()
+        return self._ledger.sessions[session.id]
+
+    def asked(self, session: SessionRecord) -> None:
+        """Somebody still wants this."""
+        self._asked[session.id] = self._clock()
+
+    def held(self, lease: LeaseRecord) -> None:
+        """A ticket became a lease: from now on its server may be started."""
+        session = self._ledger.sessions[lease.work]
+        self.asked(session)
+        self._news.session(session)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    async def end(self, session: SessionRecord, reason: str) -> None:
+        """End a server and its session; the lease is free when no process is left and the memory is.
+
+        The engine is asked before the ledger is written: a service that dies in between has lost nothing.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be reached; nothing has changed.
+        LedgerUnavailable
+            That cannot be written down now.
+        """
+        gone = True
+        if self._ledger.sessions[session.id].state is SessionState.HELD:
+            await self._engine.stop(key_of(session), cause="cancel", grace_s=GRACE_S)
+            attempt = await self._attempt(session)
+            gone = attempt is None or (isinstance(attempt, Ended) and attempt.tree_gone)
+        present = self._ledger.sessions[session.id]
+        if _live(present):
+            self._record_end(present, reason, gone)
+
+    def ended(self, report: Ended) -> None:
+        """Record an end that the engine reports; a report may come twice, and late."""
+        session = self._of(report.key)
+        try:
+            if session is not None and session.state is SessionState.HELD:
+                self._record_end(session, _why(report), report.tree_gone)
+        except LedgerUnavailable as error:
+            self._controller.put_off(error, self.ended, report)
+            return
+        if report.tree_gone:
+            self._releases.tree_gone(report.key)
+
+    def _record_end(self, session: SessionRecord, reason: str, gone: bool) -> None:
+        lease = None if session.lease is None else self._ledger.leases[session.lease]
+        free = lease is None or (gone and self._releases.memory_is_free(lease))
+        ended = self._ledger.end_session(session.id, reason, self._controller.now, free=free)
+        if gone and not free:
+            self._releases.tree_gone(key_of(session))
+        self._asked.pop(session.id, None)
+        self._missed.pop(session.id, None)
+        self._controller.changed([session.id])
+        self._news.session(ended)
+
+    # -- boot ------------------------------------------------------------------------------------
+
+    def owns(self, key: str) -> bool:
+        """Whether an attempt is a server's."""
+        return self._of(key) is not None
+
+    def adopt(self, attempts: Iterable[Started | Ended]) -> None:
+        """Make ledger and engine agree after a restart of the service, or of the machine."""
+        known = {attempt.key: attempt for attempt in attempts}
+        for report in known.values():
+            if isinstance(report, Ended):
+                self.ended(report)
+        for session in self._sessions():
+            lease = None if session.lease is None else self._ledger.leases[session.lease]
+            if lease and lease.boot_id != self._ledger.boot_id and key_of(session) not in known:
+                self._record_end(session, REBOOT, gone=True)
+
+    def open(self) -> None:
+        """Begin to look after them."""
+        self._watch = asyncio.create_task(self._look_forever())
+
+    async def close(self) -> None:
+        """Look no more; servers go on."""
+        if self._watch:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _look_forever(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except (EngineError, LedgerUnavailable) as error:
+                log.warning("Servers are looked after again soon: %s", error)
+            except Exception:
+                log.exception("A look at the servers failed; the next one comes soon")
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """End what nobody wants any more, and stop what runs without a lease.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot say what runs; nothing has changed.
+        LedgerUnavailable
+            An end cannot be written down now.
+        """
+        attempts = {attempt.key: attempt for attempt in await self._engine.list()}
+        for session in self._sessions():
+            session = self._ledger.sessions[session.id]  # an end before may have made room for it
+            attempt = attempts.get(key_of(session))
+            if isinstance(attempt, Ended):
+                self.ended(attempt)
+            elif _live(session) and (reason := self._lapsed(session, attempt)):
+                await self._let_go(session, reason)
+        for key, attempt in attempts.items():
+            session = self._of(key)
+            if session is not None and session.state is SessionState.ENDED:
+                await self._clear(attempt)
+        if self.ask_hub and self._clock() - self._hub_asked >= self._patience.orphan:
+            self._hub_asked = self._clock()
+            await self._end_orphans(await self.ask_hub(), attempts.keys())
+
+    def _lapsed(self, session: SessionRecord, attempt: Started | None) -> str | None:
+        """Say why a session is over that nobody has ended."""
+        silent = self._clock() - self._asked.get(session.id, self._opened)
+        if session.lease is None:
+            return UNASKED if silent > self._patience.ticket else None
+        if self._ledger.leases[session.lease].end < self._controller.now:
+            return OVER
+        return UNUSED if attempt is None and silent > self._patience.claim else None
+
+    async def _let_go(self, session: SessionRecord, reason: str) -> None:
+        """End a session, unless a process of it is left that the engine does not know."""
+        if reason is UNUSED and await aside(marked, str(self._jobs / key_of(session))):
+            log.warning("Server %s runs, but the engine does not know it; it keeps its lease", session.id)
+            return
+        log.info("Lease %s of %s is over: %s", session.id, session.owner, reason)
+        await self.end(session, reason)
+
+    async def _clear(self, attempt: Started | Ended) -> None:
+        """Stop a server that was started when its lease was gone; forget one that ended long ago."""
+        if isinstance(attempt, Started):
+            log.warning("Server %s runs without a lease; it is stopped", attempt.key)
+            await self._engine.stop(attempt.key, cause="cancel", grace_s=0)
+        elif attempt.tree_gone and self._controller.now - attempt.ended > self._patience.end:
+            await self._engine.forget(attempt.key)
+
+    async def _end_orphans(self, running: Running | None, live: Set[str]) -> None:
+        """End the servers that the Hub has not known in two looks."""
+        if running is None:
+            return
+        now = self._clock()
+        for session in self._sessions():
+            user, _, name = (session.server or "").partition("/")
+            if key_of(session) not in live or name in running.get(user, ()):
+                self._missed.pop(session.id, None)
+            elif now - self._missed.setdefault(session.id, now) >= self._patience.orphan:
+                await self._let_go(session, FORGOTTEN)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _sessions(self) -> list[SessionRecord]:
+        return [
+            found for found in self._ledger.sessions.values() if found.server is not None and _live(found)
+        ]
+
+    def _of(self, key: str) -> SessionRecord | None:
+        session = self._ledger.sessions.get(int(key.partition("/")[0]))
+        return session if session is not None and session.server is not None else None
+
+    async def _attempt(self, session: SessionRecord) -> Started | Ended | None:
+        key = key_of(session)
+        return next((attempt for attempt in await self._engine.list() if attempt.key == key), None)
+
+
+def key_of(session: SessionRecord) -> str:
+    """Return the name of the one attempt of a session's server."""
+    return f"{session.id}/1"
+
+
+def _live(session: SessionRecord) -> bool:
+    return session.state in (SessionState.WAITING, SessionState.HELD)
+
+
+def _why(report: Ended) -> str:
+    """Say how a server ended."""
+    if report.oom:
+        return "The server was ended because it needed more memory than its slice has."
+    match report.cause:
+        case "limit":
+            return OVER
+        case "reboot":
+            return REBOOT
+        case "start":
+            return report.message
+        case "lost":
+            return "The server was killed together with the process that watched it."
+        case "cancel" | "stop":
+            return "The server was stopped."
+    how = f"by signal {report.signal}" if report.signal else f"with exit code {report.exit_code}"
+    return f"The server ended {how}."
