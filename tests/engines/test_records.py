@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_the_old_record(records, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         records.write_stop(StopRecord("cancel", 2.0))
     assert records.stop() == StopRecord("stop", 1.0)
-    assert sorted(file.name for file in records.folder.iterdir()) == ["spec.json", "stop"]
+    assert sorted(file.name for file in records.folder.iterdir()) == ["code", "spec.json", "stop"]
 
 
 def test_the_index_remembers_until_it_is_told_to_forget(tmp_path, spec, records):

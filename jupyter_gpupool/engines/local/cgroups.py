@@ -139,7 +139,7 @@ class Leaf:
         self._freeze("FROZEN", "1")
         try:
             for pid in self.pids():
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         finally:
             self._freeze("THAWED", "0")

@@ -28,7 +28,7 @@ from jupyter_gpupool.engines.base import (
     WorkSpec,
 )
 from jupyter_gpupool.engines.local.boot import VARIABLE, boot_id
-from jupyter_gpupool.engines.local.files import DirectFiles
+from jupyter_gpupool.engines.local.files import DirectFiles, EngineFiles, LauncherFiles
 from jupyter_gpupool.engines.local.peers import peer_uid
 from jupyter_gpupool.engines.local.protocol import (
     MAX_LINE,
@@ -41,8 +41,8 @@ from jupyter_gpupool.engines.local.protocol import (
 
 _DAEMON = "jupyter_gpupool.engines.local.daemon"
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
-_START = "systemctl start gpupool-launcher"
-_ANSWER_S = 30.0
+_START, _RESTART = "systemctl start gpupool-launcher", "systemctl restart gpupool-launcher"
+_ANSWER_S, _LOOK_S = 30.0, 0.05
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LocalEngine:
     """
 
     def __init__(self, home: Path, *, boot: str | None = None, may_start: bool = True) -> None:
-        self.files: JobFiles = DirectFiles(home / "jobs")
+        self._files = EngineFiles(DirectFiles(home / "jobs"))
         self._home = home
         self._boot = boot or boot_id()
         self._may_start = may_start
@@ -74,6 +74,16 @@ class LocalEngine:
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._survival = Survival(False, "The launcher has not been reached yet.")
+
+    @property
+    def files(self) -> JobFiles:
+        """What jobs write; a launcher of the system's opens it for us."""
+        return self._files
+
+    @property
+    def privileged(self) -> bool:
+        """Whether the launcher is root's: work can run as accounts; known once `open` has returned."""
+        return self._link is not None and bool(self._link.hello["root"])
 
     @property
     def survival(self) -> Survival:
@@ -123,12 +133,18 @@ class LocalEngine:
     async def shutdown(self, kill_jobs: bool, *, grace_s: int = 2) -> None:
         """Close, and let the launcher leave: at once with its jobs, or when the last one has ended.
 
-        With `kill_jobs` no process of pool or jobs is left when this returns.
+        With `kill_jobs` no process of pool or jobs is left when this returns. A launcher that is not
+        ours to start is not ours to end either.
         """
         if kill_jobs:
             for report in await self.list():
                 if isinstance(report, Started):
                     await self.stop(report.key, cause="cancel", grace_s=grace_s)
+        if not self._may_start:
+            while kill_jobs and not all(map(_is_over, await self.list())):
+                await asyncio.sleep(_LOOK_S)
+            await self.close()
+            return
         launcher = self._link.process() if self._link else None
         await self._ask("retire")
         await self.close()
@@ -160,7 +176,7 @@ class LocalEngine:
             assert self._link is not None
             await self._link.gone.wait()
             self._connected.clear()
-            log.warning("The launcher is gone; starting another, which takes over its jobs.")
+            log.warning("The launcher is gone; the next one takes over its jobs.")
             await self._reconnect()
             with contextlib.suppress(EngineError):
                 for report in await self.list():
@@ -186,11 +202,21 @@ class LocalEngine:
             message = f"The launcher of {self._home} did not answer within {_ANSWER_S:.0f} s."
             raise EngineError(message) from None
         self._survival = Survival(**link.hello["survival"])
+        self._files.way = (
+            LauncherFiles(self._home) if link.hello["system"] else DirectFiles(self._home / "jobs")
+        )
         self._link = link
         self._connected.set()
 
     async def _replace(self, link: _Link) -> _Link:
         """Have a launcher of another version or boot leave, and start one that takes over its jobs."""
+        if not self._may_start:
+            await link.close()
+            raise EngineError(
+                f"The launcher in {self._home} is of version {link.hello['version']} and boot "
+                f"{link.hello['boot_id']}, but {__version__} and {self._boot} are needed; its jobs go on "
+                f"during: {_RESTART}."
+            )
         with contextlib.suppress(ConnectionError):
             await link.ask("quit", {})
         await link.gone.wait()
@@ -200,13 +226,19 @@ class LocalEngine:
     async def _reach(self) -> _Link | None:
         """Connect to a launcher that listens; None if there is none."""
         try:
-            run_directory = open_run_directory(self._home)
+            run_directory = open_run_directory(self._home, make=self._may_start)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise EngineError(f"The folder {self._home / 'run'} cannot be used: {error.strerror}.") from None
         try:
             reader, writer = await asyncio.open_unix_connection(socket_path(run_directory), limit=MAX_LINE)
         except (FileNotFoundError, ConnectionRefusedError):
             return None
+        except PermissionError:
+            raise EngineError(
+                f"The launcher in {self._home} listens to another account than uid {os.geteuid()}."
+            ) from None
         finally:
             os.close(run_directory)
         if peer_uid(writer.get_extra_info("socket")) not in (os.geteuid(), 0):
@@ -357,6 +389,10 @@ async def _ended(pidfd: int) -> None:
     finally:
         loop.remove_reader(pidfd)
         os.close(pidfd)
+
+
+def _is_over(report: Started | Ended) -> bool:
+    return isinstance(report, Ended) and report.tree_gone
 
 
 def _as_dict(spec: WorkSpec) -> dict[str, Any]:

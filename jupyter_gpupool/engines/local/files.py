@@ -1,25 +1,38 @@
-"""The files of jobs that run under this process's own account, which the jobs themselves can write.
+"""The files of jobs, which the jobs themselves can write.
 
-Owns: opening below a job's folder without following a link, and opening nothing but regular files. Never:
-trusting a name that comes from a request.
+Owns: opening below a job's folder without following a link, opening nothing but regular files, and the
+two ways to get there: directly, or through a launcher that may read what we may not. Never: trusting a
+name that comes from a request.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from jupyter_gpupool.engines.base import FileEntry, NoSuchFileError
+from jupyter_gpupool.engines.base import EngineError, FileEntry, JobFiles, NoSuchFileError
+from jupyter_gpupool.engines.local.folders import OUT
+from jupyter_gpupool.engines.local.peers import peer_uid
+from jupyter_gpupool.engines.local.protocol import Lines, encode, open_run_directory, socket_path
 
+MOST_LISTED = 10_000
 _WITHOUT_LINKS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_ANSWER_S = 10.0
+_READ = 1 << 18
 
 
 class DirectFiles:
-    """The files below `jobs`; see `JobFiles`."""
+    """The files below `jobs`, opened by this process; see `JobFiles`.
+
+    Root can open what the job's account cannot. So for root a file counts only if it is that account's,
+    or root's own in a folder of root's: a hard link to a stranger's file is no file of the job.
+    """
 
     def __init__(self, jobs: Path) -> None:
         self._jobs = jobs
@@ -29,26 +42,30 @@ class DirectFiles:
         if not parts:
             raise NoSuchFileError
         try:
-            with _folder(self._jobs, str(job), *parts[:-1]) as within:
+            with open_folder(self._jobs, str(job), *parts[:-1]) as within:
+                owners = self._owners(job, within)
                 name = _plain(parts[-1])
                 file = os.open(name, _WITHOUT_LINKS | os.O_NONBLOCK, dir_fd=within)  # a fifo must not hold us
         except OSError as error:
             raise NoSuchFileError from error
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        if not _counts(os.fstat(file), owners):
             os.close(file)
             raise NoSuchFileError
         return file
 
     def list(self, job: int, *parts: str) -> list[FileEntry]:
-        """Return the regular files in a folder, by name; see `JobFiles.list`."""
-        found = []
+        """Return the regular files in a folder, by name, at most `MOST_LISTED`; see `JobFiles.list`."""
+        found: list[FileEntry] = []
         try:
-            with _folder(self._jobs, str(job), *parts) as folder, os.scandir(folder) as entries:
+            with open_folder(self._jobs, str(job), *parts) as folder, os.scandir(folder) as entries:
+                owners = self._owners(job, folder)
                 for entry in entries:
                     with suppress(FileNotFoundError):
                         info = entry.stat(follow_symlinks=False)
-                        if stat.S_ISREG(info.st_mode):
+                        if _counts(info, owners):
                             found.append(FileEntry(entry.name, info.st_size, info.st_mtime))
+                    if len(found) == MOST_LISTED:
+                        break
         except (OSError, NoSuchFileError):
             return []
         return sorted(found, key=lambda file: file.name)
@@ -57,10 +74,120 @@ class DirectFiles:
         """Delete the job's folder; see `JobFiles.remove`."""
         shutil.rmtree(self._jobs / str(job), ignore_errors=True)
 
+    def _owners(self, job: int, within: int) -> set[int] | None:
+        """Whose files count in the folder `within` of the job; None = anybody's that we may open."""
+        if os.geteuid() != 0:
+            return None
+        account = os.stat(self._jobs / str(job) / OUT, follow_symlinks=False).st_uid
+        return {account, os.fstat(within).st_uid} & {account, 0}
+
+
+class LauncherFiles:
+    """The files of the jobs of the launcher at `home`, opened by it; see `JobFiles`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def open(self, job: int, *parts: str) -> int:
+        """Return a descriptor that the launcher hands over; see `JobFiles.open`."""
+        _, descriptors = self._ask("open", job=job, parts=parts)
+        if not descriptors:
+            raise NoSuchFileError
+        return descriptors[0]
+
+    def list(self, job: int, *parts: str) -> list[FileEntry]:
+        """Return the regular files in a folder; see `JobFiles.list`."""
+        found, _ = self._ask("files", job=job, parts=parts)
+        return [FileEntry(*entry) for entry in found]
+
+    def remove(self, job: int) -> None:
+        """Have the job's folder deleted; see `JobFiles.remove`."""
+        self._ask("remove", job=job)
+
+    def _ask(self, op: str, **fields: Any) -> tuple[Any, tuple[int, ...]]:
+        """Ask over a connection of its own; returns the result and the descriptors that came with it."""
+        try:
+            with self._connection() as connection:
+                connection.sendall(encode({"id": 0, "op": op, **fields}))
+                reply, descriptors = _reply(connection)
+        except OSError as error:
+            reason = error.strerror or "it hung up"
+            raise EngineError(f"The launcher in {self._home} opens no file now: {reason}.") from error
+        if "error" in reply:
+            raise EngineError(reply["error"])
+        return reply["result"], descriptors
+
+    def _connection(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_ANSWER_S)
+        run_directory = open_run_directory(self._home, make=False)
+        try:
+            connection.connect(socket_path(run_directory))
+        except OSError:
+            connection.close()
+            raise
+        finally:
+            os.close(run_directory)
+        if peer_uid(connection) not in (os.geteuid(), 0):
+            connection.close()
+            raise EngineError(f"The launcher socket in {self._home / 'run'} belongs to another user.")
+        return connection
+
+
+class EngineFiles:
+    """The files of an engine's jobs, by whichever `way` leads to them now; see `JobFiles`."""
+
+    def __init__(self, way: JobFiles) -> None:
+        self.way = way
+
+    def open(self, job: int, *parts: str) -> int:
+        """Return a descriptor to read a regular file; see `JobFiles.open`."""
+        return self.way.open(job, *parts)
+
+    def list(self, job: int, *parts: str) -> list[FileEntry]:
+        """Return the regular files in a folder; see `JobFiles.list`."""
+        return self.way.list(job, *parts)
+
+    def remove(self, job: int) -> None:
+        """Delete the job's folder; see `JobFiles.remove`."""
+        self.way.remove(job)
+
+
+def _reply(connection: socket.socket) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """The first answer, events passed over, and the descriptors that came on the way to it."""
+    lines = Lines()
+    descriptors: list[int] = []
+    try:
+        while True:
+            data, passed, _, _ = socket.recv_fds(connection, _READ, 1, socket.MSG_CMSG_CLOEXEC)
+            descriptors += passed
+            if not data:
+                raise ConnectionError
+            for message in lines.feed(data):
+                if "id" in message:
+                    return message, tuple(descriptors)
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+
+
+def _counts(info: os.stat_result, owners: set[int] | None) -> bool:
+    """Whether it is a regular file of one of `owners`."""
+    return stat.S_ISREG(info.st_mode) and (owners is None or info.st_uid in owners)
+
 
 @contextmanager
-def _folder(root: Path, *parts: str) -> Iterator[int]:
-    """Open the folder `parts` below `root`, following no link on the way."""
+def open_folder(root: Path, *parts: str) -> Iterator[int]:
+    """Open the folder `parts` below `root`, following no link on the way.
+
+    Raises
+    ------
+    NoSuchFileError
+        A part is not a plain name.
+    OSError
+        It is missing, or no folder.
+    """
     within = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         for part in parts:

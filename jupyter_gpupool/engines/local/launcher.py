@@ -22,23 +22,38 @@ from typing import Any
 
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
+from jupyter_gpupool.engines.local import identity
 from jupyter_gpupool.engines.local.attempt import CLEAR_PATIENCE_S, KILL_AGAIN_S, Attempt, Clearing, Step
+from jupyter_gpupool.engines.local.broker import Broker
 from jupyter_gpupool.engines.local.cgroups import LAUNCHER, Subtree
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.engines.local.protocol import report_to_json, spec_from_json
 from jupyter_gpupool.engines.local.records import ExitRecord, Index, RunnerRecord, StopRecord
 from jupyter_gpupool.engines.local.runner import Runner, fork_runner
+from jupyter_gpupool.engines.local.trust import Trust
 
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Launcher:
-    """The attempts of the pool at `home` within the boot `boot_id`."""
+    """The attempts of the pool at `home` within the boot `boot_id`.
 
-    def __init__(self, home: Path, boot_id: str, subtree: Subtree, selector: selectors.BaseSelector) -> None:
+    With `trust` it is the system's launcher: run by root for a service that is not, and for good.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        boot_id: str,
+        subtree: Subtree,
+        selector: selectors.BaseSelector,
+        trust: Trust | None = None,
+    ) -> None:
         self._boot_id = boot_id
         self._subtree = subtree
         self._selector = selector
+        self._trust = trust
+        self._broker = Broker(home / "jobs")
         self._index = Index(home)
         self._attempts: dict[str, Attempt] = {}
         self._spare: Runner | None = None
@@ -64,10 +79,14 @@ class Launcher:
             return [report_to_json(attempt.report()) for attempt in self._attempts.values()]
         elif name == "forget":
             self.forget(message["key"])
-        elif name == "retire":
-            self.retiring = True
-        elif name == "quit":
-            self.quitting = True
+        elif name in ("retire", "quit"):
+            self._leave(at_once=name == "quit")
+        elif name == "open":
+            return self._broker.open(message["job"], message["parts"])
+        elif name == "files":
+            return self._broker.list(message["job"], message["parts"])
+        elif name == "remove":
+            self.remove(message["job"])
         return None
 
     def start(self, spec: WorkSpec) -> Started:
@@ -77,6 +96,7 @@ class Launcher:
             return known.started()
         if self.retiring or self.quitting:
             raise EngineError("The launcher is being stopped and starts nothing new.")
+        self._account_for(spec)
         attempt = Attempt(spec)
         if attempt.records.runner():
             raise EngineError(f"The attempt {spec.key} has run already; it does not run twice.")
@@ -100,36 +120,64 @@ class Launcher:
         self._index.drop(attempt.spec)
         del self._attempts[key]
 
+    def remove(self, job: int) -> None:
+        """Delete the folder of a job that is over."""
+        if any(attempt.alive for attempt in self._attempts.values() if attempt.spec.job == job):
+            raise EngineError(f"The job {job} is not over; its files cannot be removed.")
+        self._broker.remove(job)
+
+    def _leave(self, *, at_once: bool) -> None:
+        if self.system:
+            raise EngineError("The launcher is the system's; to end it: systemctl stop gpupool-launcher.")
+        self.retiring = self.retiring or not at_once
+        self.quitting = self.quitting or at_once
+
+    def _account_for(self, spec: WorkSpec) -> identity.Account | None:
+        """The account that the work is to run as, if that is permitted; None = the launcher's own."""
+        if self._trust:
+            self._trust.check(spec)
+        if spec.user is None:
+            return None
+        if os.geteuid() != 0:
+            raise EngineError(
+                f"The launcher is not root's and cannot run {spec.key} as {spec.user!r}; "
+                "for run_as: user it must be started by root."
+            )
+        return identity.account_of(spec.user)
+
     # Beginning
 
     def _begin(self, attempt: Attempt) -> None:
         """Hand the attempt to a runner, record that, and only then let it go."""
         try:
+            account = self._account_for(attempt.spec)
             self._index.add(attempt.spec)
-            attempt.records.prepare(attempt.spec)
+            attempt.records.prepare(attempt.spec, account)
             try:
-                self._hand_over(attempt)
+                self._hand_over(attempt, account)
             except ConnectionError:  # the runner made ahead of need was killed
-                self._hand_over(attempt)
+                self._hand_over(attempt, account)
+        except EngineError as error:  # the account has been closed since its first runner ended
+            self._settle(attempt, attempt.never_began(str(error), time.time()))
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             reason = (error.strerror or str(error)).lower()
             message = f"The job could not be started: {reason}{where}."
             self._settle(attempt, attempt.never_began(message, time.time()))
 
-    def _hand_over(self, attempt: Attempt) -> None:
+    def _hand_over(self, attempt: Attempt, account: identity.Account | None) -> None:
         spec, records = attempt.spec, attempt.records
         with ExitStack() as opened:
-            snapshot = _kept(opened, os.open(spec.snapshot, _READ_ONLY)) if spec.snapshot else None
+            snapshot = _kept(opened, self._open_snapshot(spec.snapshot)) if spec.snapshot else None
             spec_file, log, exit_record = (
                 _kept(opened, descriptor)
-                for descriptor in (records.open_spec(), records.open_log(), records.open_exit())
+                for descriptor in (records.open_spec(), records.open_log(account), records.open_exit())
             )
             runner, self._spare = self._spare or self._make_runner(), None
             opened.callback(runner.dismiss)
             if runner.leaf:
                 runner.leaf.limit(spec.cpus_milli, spec.memory_mib)
-            runner.order(spec_file, log, exit_record, snapshot)
+            runner.order(account, spec_file, log, exit_record, snapshot)
             unless_gone = opened.enter_context(ExitStack())
             pidfd = _kept(unless_gone, os.pidfd_open(runner.pid))
             record = RunnerRecord(
@@ -146,6 +194,9 @@ class Launcher:
         attempt.runner = record
         attempt.begun += 1
         self._watch(attempt, pidfd)
+
+    def _open_snapshot(self, path: str) -> int:
+        return self._trust.open_snapshot(path) if self._trust else os.open(path, _READ_ONLY)
 
     def _make_runner(self) -> Runner:
         return fork_runner(self._subtree.make_leaf(f"job-{time.time_ns():x}"))
@@ -262,6 +313,11 @@ class Launcher:
             self._clear_again(attempt, now)
 
     @property
+    def system(self) -> bool:
+        """Whether it is the system's, which never leaves by itself."""
+        return self._trust is not None
+
+    @property
     def busy(self) -> bool:
         """Whether an attempt is alive."""
         return any(attempt.alive for attempt in self._attempts.values())
@@ -274,6 +330,8 @@ class Launcher:
             "pid": os.getpid(),
             "version": __version__,
             "boot_id": self._boot_id,
+            "root": os.geteuid() == 0,
+            "system": self.system,
             "survival": survival,
         }
 
@@ -281,6 +339,7 @@ class Launcher:
 
     def recover(self) -> None:
         """Take over what an earlier launcher left: adopt what lives, settle what ended."""
+        self._broker.recover()
         for spec, records in self._index.read():
             attempt = Attempt(spec, runner=records.runner(), stop=records.stop())
             record = records.end()

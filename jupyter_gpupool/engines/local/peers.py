@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from jupyter_gpupool.engines.base import EngineError
@@ -20,6 +21,13 @@ from jupyter_gpupool.engines.local.protocol import Lines, ProtocolError, check_r
 Handle = Callable[[str, dict[str, Any]], Any]
 _MAX_BACKLOG = 64 << 20
 _READ = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A result that is an open file: its descriptor goes to the client, and is closed here."""
+
+    descriptor: int
 
 
 def peer_uid(connection: socket.socket) -> int:
@@ -33,11 +41,17 @@ class Peers:
     """The clients of the launcher, served from one selector."""
 
     def __init__(
-        self, selector: selectors.BaseSelector, listener: socket.socket, hello: dict[str, Any], handle: Handle
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        hello: dict[str, Any],
+        handle: Handle,
+        uids: frozenset[int],
     ) -> None:
         self._selector = selector
         self._hello = hello
         self._handle = handle
+        self._uids = uids
         self._peers: dict[socket.socket, _Peer] = {}
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, lambda _events: self._accept(listener))
@@ -53,7 +67,7 @@ class Peers:
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             connection, _ = listener.accept()
-            if peer_uid(connection) not in (os.geteuid(), 0):
+            if peer_uid(connection) not in self._uids:
                 connection.close()
                 return
             connection.setblocking(False)
@@ -81,7 +95,7 @@ class Peers:
             return
         try:
             for message in peer.lines.feed(data):
-                self._send(peer, {"id": message.get("id"), **self._answer(message)})
+                self._reply(peer, message.get("id"), self._answer(message))
         except ProtocolError as error:
             self._send(peer, {"id": None, "error": str(error)})
             self._drop(peer)
@@ -91,6 +105,24 @@ class Peers:
             return {"result": self._handle(check_request(message), message)}
         except EngineError as error:
             return {"error": str(error)}
+
+    def _reply(self, peer: _Peer, number: object, answer: dict[str, Any]) -> None:
+        result = answer.get("result")
+        if isinstance(result, Passed):
+            self._pass(peer, {"id": number, "result": None}, result.descriptor)
+        else:
+            self._send(peer, {"id": number, **answer})
+
+    def _pass(self, peer: _Peer, message: dict[str, Any], descriptor: int) -> None:
+        """Send a message with a descriptor; a client that leaves no room for it is hung up on."""
+        try:
+            line = encode(message)
+            if peer.outgoing or socket.send_fds(peer.connection, [line], [descriptor]) < len(line):
+                self._drop(peer)
+        except OSError:
+            self._drop(peer)
+        finally:
+            os.close(descriptor)
 
     def _send(self, peer: _Peer, message: dict[str, Any]) -> None:
         peer.outgoing += encode(message)

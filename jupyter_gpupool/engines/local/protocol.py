@@ -14,12 +14,16 @@ list                                       list of `Started` and `Ended`, told a
 forget     key                             null
 retire                                     null; the launcher leaves once no job is alive
 quit                                       null; the launcher leaves at once, its jobs go on
+open       job, parts                      null, with the file's descriptor; without: no such file
+files      job, parts                      list of [name, size, modified]
+remove     job                             null
 =========  ==============================  =====================================================
 
 =========  ==============================  =====================================================
 event      fields                          sent
 =========  ==============================  =====================================================
-hello      pid, version, boot_id, survival on connecting
+hello      pid, version, boot_id, root,    on connecting; ``root``: it runs as root, ``system``: it
+           system, survival                never leaves by itself, and works for accounts only
 ended      ended (an `Ended`)              when an attempt is over; again when its tree is gone
 =========  ==============================  =====================================================
 """
@@ -45,6 +49,9 @@ _FIELDS: dict[str, dict[str, type]] = {
     "forget": {"key": str},
     "retire": {},
     "quit": {},
+    "open": {"job": int, "parts": list},
+    "files": {"job": int, "parts": list},
+    "remove": {"job": int},
 }
 _SPEC_TYPES: dict[str, tuple[type, ...]] = {
     "key": (str,),
@@ -76,11 +83,12 @@ def socket_path(run_directory: int) -> str:
     return f"/proc/self/fd/{run_directory}/{SOCKET}"
 
 
-def open_run_directory(home: Path) -> int:
-    """Open ``<home>/run``, made 0700 if it is not there."""
+def open_run_directory(home: Path, *, make: bool = True) -> int:
+    """Open ``<home>/run`` to reach what is in it; with `make`, made 0700 if it is not there."""
     run = home / "run"
-    run.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if make:
+        run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -127,6 +135,8 @@ def check_request(message: dict[str, Any]) -> str:
     for field, kind in _FIELDS[name].items():
         if not _is(message.get(field), (kind,)):
             raise ProtocolError(f"The request {name!r} needs {field!r} as {kind.__name__}.")
+    if not all(isinstance(part, str) for part in message.get("parts", ())):
+        raise ProtocolError(f"The parts of a path in the request {name!r} must be str.")
     if name == "stop" and message["cause"] not in STOP_CAUSES:
         raise ProtocolError(f"Unknown cause {message['cause']!r}; known are {', '.join(STOP_CAUSES)}.")
     return name

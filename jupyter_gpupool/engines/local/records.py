@@ -12,6 +12,9 @@ exit.json     runner, then launcher  all blank: not let go; a new line: running;
 stop          launcher               it was asked to end: why, and when it will be killed
 log           the job itself         its standard output and error
 ============  =====================  ==========================================================
+
+With an account to run as, the folder is the launcher's and the account's group may pass through it:
+all is the launcher's alone but ``stop``, which the group may read, and the log, which is the account's.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from typing import Any, TypeVar
 
 from jupyter_gpupool.engines.base import Ended, StopCause, WorkSpec
 from jupyter_gpupool.engines.local.cgroups import Leaf
+from jupyter_gpupool.engines.local.folders import CODE, make_folders
+from jupyter_gpupool.engines.local.identity import Account
 from jupyter_gpupool.engines.local.protocol import ProtocolError, ended_from_json, spec_from_json
 
 T = TypeVar("T")
@@ -84,20 +89,23 @@ class Records:
     @property
     def code(self) -> Path:
         """Where the snapshot is unpacked."""
-        return self.folder / "code"
+        return self.folder / CODE
 
-    def prepare(self, spec: WorkSpec) -> None:
-        """Make the folder and ``spec.json``."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def prepare(self, spec: WorkSpec, account: Account | None = None) -> None:
+        """Make the folders and ``spec.json``."""
+        make_folders(Path(spec.folder), self.folder, account)
         self._replace("spec.json", asdict(spec))
 
     def open_spec(self) -> int:
         """Descriptor to read the specification from."""
         return os.open(self.folder / "spec.json", os.O_RDONLY | _OURS)
 
-    def open_log(self) -> int:
-        """Descriptor of the log, to append to."""
-        return os.open(self.folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _OURS, 0o600)
+    def open_log(self, account: Account | None = None) -> int:
+        """Descriptor of the log, to append to; the account's own, so that ``/dev/stdout`` can be opened."""
+        descriptor = os.open(self.folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _OURS, 0o600)
+        if account:
+            os.fchown(descriptor, account.uid, account.gid)
+        return descriptor
 
     def open_exit(self) -> int:
         """Descriptor of a blank ``exit.json``, whose room on disk is taken already."""
@@ -113,7 +121,7 @@ class Records:
 
     def write_stop(self, record: StopRecord) -> None:
         """Record that the attempt was asked to end; the file is also what the job's own code looks for."""
-        self._replace("stop", asdict(record))
+        self._replace("stop", asdict(record), for_the_job=True)
 
     def write_end(self, end: Ended) -> None:
         """Put the whole truth in place of what the runner reported."""
@@ -152,11 +160,15 @@ class Records:
         except (OSError, ValueError, TypeError, KeyError, ProtocolError):
             return None
 
-    def _replace(self, name: str, value: dict[str, Any], *, sync: bool = False) -> None:
+    def _replace(
+        self, name: str, value: dict[str, Any], *, sync: bool = False, for_the_job: bool = False
+    ) -> None:
         beside = self.folder / f".{name}.new"
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OURS, 0o600)
         try:
             with os.fdopen(descriptor, "w") as file:
+                if for_the_job:
+                    _let_group_read(file.fileno(), self.folder)
                 json.dump(value, file)
                 file.flush()
                 if sync:
@@ -217,6 +229,13 @@ def _runner_record(value: dict[str, Any]) -> RunnerRecord:
 
 def _end_record(value: dict[str, Any]) -> ExitRecord | Ended:
     return ended_from_json(value) if "key" in value else ExitRecord(**value)
+
+
+def _let_group_read(descriptor: int, folder: Path) -> None:
+    group = folder.stat().st_gid
+    if os.fstat(descriptor).st_gid != group:
+        os.fchown(descriptor, -1, group)
+    os.fchmod(descriptor, 0o640)
 
 
 def _sync_directory(folder: Path) -> None:

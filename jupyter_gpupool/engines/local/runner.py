@@ -7,8 +7,8 @@ Never: a path of its own choosing, the launcher's sockets, a decision on limits.
 It is forked from the launcher without exec, ahead of need, together with the process that will
 become the user's program, which is already in its control group. Everything about the job comes by
 descriptor. Until the word to go, the end of the launcher is the end of both, and nothing has run.
-Whoever drops the launcher's identity for a user's does so on receiving the order, before the
-specification is read.
+The order names the account to become; both become it on receiving the order, before they read the
+specification, or enter or open anything that it names.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jupyter_gpupool.engines.local.cgroups import Leaf
+from jupyter_gpupool.engines.local.identity import Account, drop
 from jupyter_gpupool.engines.local.proctree import MARK, Tree
 from jupyter_gpupool.engines.local.records import ExitRecord, mark_begun, report_exit
 from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
 
-ORDER, GO = b"o", b"g"
+GO = b"g"
 TREE_PATIENCE_S = 5.0
 _JOB_UMASK = 0o022
 _ROOM_FOR_LAST_WORDS = 64 * 1024
+_LONGEST_MESSAGE = 256 * 1024
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,10 +53,12 @@ class Runner:
     leaf: Leaf | None
     channel: socket.socket
 
-    def order(self, spec: int, log: int, exit_record: int, snapshot: int | None) -> None:
-        """Hand over the descriptors of one attempt."""
+    def order(
+        self, account: Account | None, spec: int, log: int, exit_record: int, snapshot: int | None
+    ) -> None:
+        """Hand over one attempt: whom to become (None: nobody else), and the descriptors."""
         descriptors = [spec, log, exit_record] + ([] if snapshot is None else [snapshot])
-        socket.send_fds(self.channel, [ORDER], descriptors)
+        _Order(account, descriptors).send(self.channel)
 
     def go(self) -> None:
         """Let it run; after this the attempt may have begun."""
@@ -66,6 +70,34 @@ class Runner:
         self.channel.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the launcher tells a runner, and the runner its program, in one message."""
+
+    account: Account | None
+    descriptors: list[int]
+
+    def send(self, channel: socket.socket) -> None:
+        message = json.dumps(self.account.as_json() if self.account else None)
+        socket.send_fds(channel, [message.encode()], self.descriptors)
+
+    @classmethod
+    def receive(cls, channel: socket.socket, most: int) -> _Order | None:
+        """The order with at most `most` descriptors; None when the other end went away instead."""
+        message, descriptors, _, _ = socket.recv_fds(channel, _LONGEST_MESSAGE, most)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if not message:
+            return None
+        account = json.loads(message)
+        return cls(Account.from_json(account) if account else None, descriptors)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends between which each message stays whole."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 def fork_runner(leaf: Leaf | None) -> Runner:
     """Fork a runner that will start its job inside `leaf`.
 
@@ -74,7 +106,7 @@ def fork_runner(leaf: Leaf | None) -> Runner:
     OSError
         The machine has no process or memory left.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = _pair()
     try:
         pid = os.fork()
     except OSError:
@@ -106,35 +138,48 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(ignored, signal.SIG_IGN)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    program_channel, program_end = socket.socketpair()
+    program_channel, program_end = _pair()
+    runner = os.getpid()
     program = os.fork()
     if program == 0:
-        _never_return(lambda: _become_the_program(program_end.fileno(), leaf))
+        _never_return(lambda: _become_the_program(program_end.fileno(), leaf, runner))
     program_end.close()
     with socket.socket(fileno=channel) as launcher:
-        descriptors = _receive_order(launcher, 4)
-        if not descriptors or launcher.recv(1) != GO:
+        order = _Order.receive(launcher, 4)
+        failure = _become(order.account) if order else ""
+        if order is None or launcher.recv(1) != GO:
             program_channel.close()
             os.waitpid(program, 0)
             return
-    spec, log, exit_record, *snapshot = descriptors
+    spec, log, exit_record, *snapshot = order.descriptors
     mark_begun(exit_record)
-    with open(spec, "rb", closefd=False) as file:
-        job = json.load(file)
-    folder = Path(job["folder"]) / str(job["attempt"])
-    failure = _prepare_code(folder / "code", snapshot, job["snapshot_sha256"])
-    if not failure:
-        failure = _let_go(program_channel, spec, log)
+    failure = (
+        failure
+        or _prepare_code(spec, snapshot)
+        or _let_go(program_channel, _Order(order.account, [spec, log]))
+    )
     program_channel.close()
-    record = _wait_and_clear(program, Tree(leaf, os.getpid(), str(folder)), failure)
+    record = _wait_and_clear(program, Tree(leaf, runner, job_dir=""), failure)
     report_exit(exit_record, replace(record, message=record.message or _full_disk(log)))
 
 
-def _prepare_code(code: Path, snapshot: list[int], sha256: str | None) -> str:
-    """Unpack the snapshot into `code`; returns what went wrong, or nothing.
+def _become(account: Account | None) -> str:
+    """Become the account that the job runs as; returns what went wrong, or nothing."""
+    try:
+        if account:
+            drop(account)
+    except OSError as error:
+        return f"The job could not become the account that it runs as: {_reason(error)}."
+    return ""
+
+
+def _prepare_code(spec: int, snapshot: list[int]) -> str:
+    """Unpack the snapshot into ``code``; returns what went wrong, or nothing.
 
     The end of the waiting process means that the job was told to end: unpacking then stops.
     """
+    job = _read(spec)
+    code, sha256 = _folder(job) / "code", job["snapshot_sha256"]
     failure = ""
     with suppress(_AbandonedError):
         signal.signal(signal.SIGCHLD, _abandon)
@@ -146,7 +191,6 @@ def _prepare_code(code: Path, snapshot: list[int], sha256: str | None) -> str:
 
 def _unpack(code: Path, snapshot: list[int], sha256: str | None) -> str:
     try:
-        code.mkdir(mode=0o700, exist_ok=True)
         for descriptor in snapshot:
             with open(descriptor, "rb") as file:
                 unpack(file, sha256 or "", code)
@@ -165,14 +209,11 @@ def _abandon(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise _AbandonedError
 
 
-def _let_go(program: socket.socket, spec: int, log: int) -> str:
+def _let_go(program: socket.socket, order: _Order) -> str:
     """Let the waiting process become the user's program; returns what went wrong, or nothing."""
     with suppress(ConnectionError):
-        socket.send_fds(program, [ORDER], [spec, log])
-        parts = []
-        while part := program.recv(4096):
-            parts.append(part)
-        return b"".join(parts).decode()
+        order.send(program)
+        return program.recv(_LONGEST_MESSAGE).decode()
     return ""
 
 
@@ -217,17 +258,26 @@ def _reap() -> bool:
     return True
 
 
-def _become_the_program(channel: int, leaf: Leaf | None) -> None:
+def _become_the_program(channel: int, leaf: Leaf | None, runner: int) -> None:
     """Wait in the control group for the order, then turn into the user's program."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_with(runner)
     _reset_signals()
     _close_all_but(channel)
     os.setsid()
     failure = _enter(leaf)
-    with socket.socket(fileno=channel) as runner:
-        descriptors = _receive_order(runner, 2)
-        if descriptors:
-            runner.sendall((failure or _execute(*descriptors)).encode())
+    with socket.socket(fileno=channel) as answer:
+        order = _Order.receive(answer, 2)
+        if order:
+            failure = failure or _become(order.account)
+            _end_with(runner)  # the kernel forgets it when the account changes
+            answer.sendall((failure or _execute(order)).encode())
+
+
+def _end_with(parent: int) -> None:
+    """Let the end of `parent` be the end of this process, until the next exec and through it."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _enter(leaf: Leaf | None) -> str:
@@ -239,21 +289,24 @@ def _enter(leaf: Leaf | None) -> str:
     return ""
 
 
-def _receive_order(channel: socket.socket, most: int) -> list[int]:
-    """The descriptors that come with the order; none when the other end went away instead."""
-    message, descriptors, _, _ = socket.recv_fds(channel, 1, most)
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return descriptors if message == ORDER else []
-
-
-def _execute(spec: int, log: int) -> str:
-    """Exec the user's program; returns only to say why that was not possible."""
-    with open(spec, "rb") as file:
+def _read(spec: int) -> dict[str, Any]:
+    """What the specification says; its descriptor, which others read too, stays open."""
+    with open(spec, "rb", closefd=False) as file:
         file.seek(0)
-        job = json.load(file)
-    job_dir = str(Path(job["folder"]) / str(job["attempt"]))
-    environment = {**job["environment"], MARK: job_dir}
+        job: dict[str, Any] = json.load(file)
+    return job
+
+
+def _folder(job: dict[str, Any]) -> Path:
+    return Path(job["folder"]) / str(job["attempt"])
+
+
+def _execute(order: _Order) -> str:
+    """Exec the user's program; returns only to say why that was not possible."""
+    spec, log = order.descriptors
+    job = _read(spec)
+    of_account = order.account.environment() if order.account else {}
+    environment = {**of_account, **job["environment"], MARK: str(_folder(job))}
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
