@@ -103,7 +103,7 @@ def setup(
     if place:
         c.JupyterHub.proxy_class = proxy
         c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=_domain(hub) + _prefix(hub))
-        c.GpuPoolLocalSpawner.launcher_home = str(launcher or place.home)
+        c.LauncherSpawner.launcher_home = str(launcher or place.home)
 
 
 def _refuse_unfit(c: Config) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jupyterhub.proxy import ConfigurableHTTPProxy
-from traitlets import Bunch, TraitError, Unicode, validate
+from traitlets import Bunch, Unicode, validate
 
 from jupyter_gpupool.hub.access import SERVICE
 
@@ -37,13 +37,12 @@ class PoolRoute(ConfigurableHTTPProxy):  # type: ignore[misc]
         return {**super()._validate_extra_routes(Bunch(proposal, value=others)), **ours}
 
     def _check_setup(self) -> None:
-        """Refuse a configuration that was changed under the pool after its `setup`."""
+        """End the Hub with a sentence if its configuration was changed under the pool after `setup`."""
         if not any(spec.get("name") == SERVICE for spec in self.app.services):
-            raise TraitError(
-                "c.JupyterHub.services was replaced after jupyter_gpupool.hub.setup(c): call setup last."
-            )
+            self._refuse("c.JupyterHub.services was replaced")
         if not self.pool_routespec.endswith(f"{self.app.base_url}services/{SERVICE}/"):
-            raise TraitError(
-                f"The Hub's base_url is {self.app.base_url}, and was another one when "
-                "jupyter_gpupool.hub.setup(c) was called: call setup last."
-            )
+            self._refuse(f"The Hub's base_url became {self.app.base_url}")
+
+    def _refuse(self, change: str) -> None:
+        self.log.critical("%s after jupyter_gpupool.hub.setup(c): call setup last.", change)
+        self.app.exit(1)

@@ -99,14 +99,14 @@ def test_options_reach_the_service(tmp_path: Path):
     assert told["GPUPOOL_SIMULATE"] == "1x2x8GiB"
     assert told["GPUPOOL_LAUNCHER"] == "/l"
     assert "GPUPOOL_DEMO" not in told
-    assert c.GpuPoolLocalSpawner.launcher_home == "/l"
+    assert c.LauncherSpawner.launcher_home == "/l"
 
 
 def test_servers_and_spawner_get_an_address_that_names_the_account(bare: Config, tmp_path: Path):
     address = f"unix:{tmp_path}/hub/hub.sock?uid={os.geteuid()}"
     assert bare.Spawner.environment == {"GPUPOOL_URL": address, "GPUPOOL_HUB_URL": address}
     assert bare.GpuPoolMixin.pool_url == address
-    assert bare.GpuPoolLocalSpawner.launcher_home == str(tmp_path)
+    assert bare.LauncherSpawner.launcher_home == str(tmp_path)
     assert parse(address) == UnixAddress(f"{tmp_path}/hub/hub.sock", os.geteuid())
 
 
