@@ -52,6 +52,9 @@ COMMANDS = {
     "policy": ("policy:POLICY", "check, show, compare, apply or roll back the policy"),
     "report": _asks("report"),
     "doctor": ("doctor:DOCTOR", "check what the pool needs on this machine"),
+    "launcher": ("launcher:LAUNCHER", "run by root: starts jobs and servers as their users' accounts"),
+    "login": ("login:LOGIN", "use the pool of a JupyterHub from this terminal"),
+    "logout": ("login:LOGOUT", "forget that Hub's pool"),
     "enable": ("settings:ENABLE", "let jobs of another Python use should_stop() and progress()"),
     "config": ("settings:CONFIG", "your own settings: which variables are always sent to jobs"),
 }
