@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from jupyter_gpupool.engines.local.cgroups import Leaf, Subtree
 from jupyter_gpupool.engines.local.identity import Account, account_of
 
 PREFIX = "gpt"
@@ -81,6 +82,62 @@ def readable_python() -> Iterator[Path]:
         yield folder / "bin" / "python"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class SystemLauncher:
+    """A launcher as the system runs it: by root, for the account of a service.
+
+    Attributes
+    ----------
+    state, snapshots : Path
+        Its folder, and the service's with code.
+    process : subprocess.Popen
+        The one that runs now.
+    """
+
+    def __init__(self, folder: Path, service: Account) -> None:
+        self.state, self.snapshots = folder / "launcher", folder / "service" / "snapshots"
+        self._service = service
+        self.snapshots.mkdir(parents=True)
+        for path in (self.snapshots.parent, self.snapshots):
+            os.chown(path, service.uid, service.gid)
+            path.chmod(0o700)
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start it, and wait until it listens."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_gpupool.app", "launcher", "--state", str(self.state),
+             "--service-user", self._service.name, "--snapshots", str(self.snapshots)],
+            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert "listens" in self.process.stdout.readline()
+        return self.process
+
+    def kill(self) -> None:
+        """End the launcher alone, as abruptly as can be; its jobs go on."""
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> None:
+        """End the launcher and all that it started."""
+        self.kill()
+        tree = Subtree.at(self.state)
+        if tree.held:
+            everything = Leaf(tree.held, tree.limits, "")
+            while everything.pids():
+                everything.kill()
+                time.sleep(0.01)
+            everything.remove()
+
+
+@pytest.fixture
+def system_launcher(accounts: Accounts, open_folder: Path) -> Iterator[SystemLauncher]:
+    """A launcher run by root for `accounts.service`; what it started is gone after the test."""
+    launcher = SystemLauncher(open_folder, accounts.service)
+    yield launcher
+    launcher.end()
 
 
 def _make_readable_copy(folder: Path) -> None:
