@@ -18,10 +18,11 @@ from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.locks import CardLocks
+from jupyter_gpupool.engines.base import Ended
 from jupyter_gpupool.engines.local import boot
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.ledger import InUse
-from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionState
+from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionRecord, SessionState
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service.config import ServiceConfig
@@ -35,6 +36,7 @@ from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.runs import Runs
 from jupyter_gpupool.service.safety import unsafe_launcher, unsafe_policy
+from jupyter_gpupool.service.servers import Servers
 from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens, secret_in
@@ -67,6 +69,7 @@ class Service:
     progress: Progress
     runs: Runs
     sessions: Sessions
+    servers: Servers
     views: Views
     identify: Identify
     stopping: asyncio.Event
@@ -105,13 +108,26 @@ class Service:
         """Whether nothing waits and no lease is held."""
         return not (self.ledger.waiting() or self.ledger.held())
 
+    async def end_session(self, session: SessionRecord, reason: str) -> None:
+        """End a session that waits or holds a lease; with a server's, the server.
+
+        Raises
+        ------
+        EngineError
+            The server cannot be ended now; nothing has changed.
+        """
+        if session.server is None:
+            self.sessions.end(session, reason)
+        else:
+            await self.servers.end(session, reason)
+
     async def end_all(self) -> None:
         """End everything that waits or runs, and the launcher with it; leave no process."""
         sentence = "The pool was stopped."
         self.controller.pause()
-        for session in self.ledger.sessions.values():
+        for session in list(self.ledger.sessions.values()):
             if session.state in (SessionState.WAITING, SessionState.HELD):
-                self.sessions.end(session, sentence)
+                await self.end_session(session, sentence)
         waiting = [job.id for job in self.ledger.jobs.values() if job.state.waiting]
         self.ledger.cancel_all_queued(waiting, sentence, self.now)
         live = [job for job in self.ledger.jobs.values() if job.state.live]
@@ -166,27 +182,38 @@ async def open_service(
 
     def begin(leases: list[LeaseRecord]) -> None:
         for lease in leases:
-            if lease.kind == "session":
+            if lease.kind == "job":
+                runs.launch(lease)
+            elif ledger.sessions[lease.work].server is None:
                 sessions.held(lease)
             else:
-                runs.launch(lease)
+                servers.held(lease)
+
+    def ended(report: Ended) -> None:
+        (servers if servers.owns(report.key) else runs).ended(report)
 
     controller = Controller(ledger, policies, pool, begin, news.policy, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, tokens, news)
     sessions = Sessions(controller, releases, news)
-    await engine.open(runs.ended)
+    servers = Servers(controller, engine, releases, news, config.jobs, ask_hub=known_servers)
+    await engine.open(ended)
     stack.push_async_callback(engine.close)
     root = (config.engine_home / "run").stat().st_uid == 0
     if because := unsafe_launcher(config, policies.policy, root=root):
         raise Refused("unsafe", because)
     stack.push_async_callback(runs.close)
     stack.callback(sessions.close)
-    await runs.adopt()
+    attempts = await engine.list()
+    await runs.adopt(attempt for attempt in attempts if not servers.owns(attempt.key))
+    servers.adopt(attempt for attempt in attempts if servers.owns(attempt.key))
+    releases.adopt({attempt.key for attempt in attempts})
     sessions.adopt()
     controller.open()
     stack.push_async_callback(controller.close)
+    servers.open()
+    stack.push_async_callback(servers.close)
     housekeeping = Housekeeping(controller, engine.files, progress, snapshots, bus, news)
     housekeeping.open()
     stack.push_async_callback(housekeeping.close)
@@ -206,6 +233,7 @@ async def open_service(
         progress=progress,
         runs=runs,
         sessions=sessions,
+        servers=servers,
         views=Views(config, controller, progress, survival),
         identify=identify,
         stopping=asyncio.Event(),

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
@@ -77,9 +77,6 @@ class Runs:
 
     async def _launch(self, job: Job, lease: LeaseRecord) -> None:
         try:
-            jobs, folder = self._config.jobs, self._config.jobs / str(job.id)
-            for needed in (jobs, folder, folder / "out", folder / "checkpoint"):
-                needed.mkdir(mode=0o700, exist_ok=True)
             card_mib = self._controller.frame.card_mib(lease.placement)
             spec = work_spec(
                 job,
@@ -251,15 +248,20 @@ class Runs:
 
     # -- boot ------------------------------------------------------------------------------------
 
-    async def adopt(self) -> None:
+    async def adopt(self, attempts: Iterable[Started | Ended]) -> None:
         """Make ledger and engine agree after a restart of the service, or of the machine.
+
+        Parameters
+        ----------
+        attempts
+            All that the engine has and that are no servers'.
 
         Raises
         ------
         EngineError
-            The engine cannot say what it has.
+            The engine cannot be reached.
         """
-        known = {item.key: item for item in await self._engine.list()}
+        known = {item.key: item for item in attempts}
         for job in [job for job in self._ledger.jobs.values() if job.state.live]:
             self._adopt(job, known.pop(key_of(job), None))
         for key, item in known.items():
@@ -268,7 +270,6 @@ class Runs:
             else:
                 log.warning("The engine runs %s, which the ledger does not know as live; it is stopped", key)
                 await self._engine.stop(key, cause="cancel", grace_s=0)
-        self._releases.adopt(set(known))
 
     def _adopt(self, job: Job, item: Started | Ended | None) -> None:
         lease = self._lease(job)

@@ -1,8 +1,8 @@
 """Leases for a Hub's notebook servers.
 
-Owns: a server's session from its ticket to its end. A ticket lapses when nobody asks about it any more; a lease
-lives while the engine has the attempt ``"<session>/1"``, or until it is clear that nobody will start one; a
-server that the Hub has forgotten is ended. Never: starting a process: the Hub's spawner does that.
+Owns: a server's session from its ticket to its end. A ticket lapses when nobody asks about it any more; a
+lease lives while the engine has the attempt ``"<session>/1"``, or until it is clear that nobody will start
+one; a server that the Hub has forgotten is ended. Never: starting a process: the Hub's spawner does that.
 
 "Unknown" ends nothing: what engine or Hub cannot say now is asked again at the next look.
 """
@@ -39,16 +39,16 @@ UNUSED = "No server was started on it."
 UNASKED = "Nobody asked about it any more."
 FORGOTTEN = "The Hub does not know this server any more."
 
-Running = Mapping[str, Set[str]]
-AskHub = Callable[[], Awaitable[Running | None]]
+Known = Mapping[str, Set[str]]
+"""The names of each user's servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long, in seconds, what nobody asks about is kept.
 
-    `ticket`: a place in the queue; `claim`: a lease on which no server has started; `orphan`: a server that the
-    Hub does not know; `end`: the end of a server, for its spawner to read.
+    `ticket`: a place in the queue; `claim`: a lease on which no server has started; `orphan`: a server that
+    the Hub does not know; `end`: the end of a server, for its spawner to read.
     """
 
     ticket: float = 600
@@ -64,6 +64,8 @@ class Servers:
     ----------
     jobs
         The folder in which the engine keeps what runs.
+    ask_hub
+        Which servers the Hub has, running or starting; None = it does not say.
     clock
         Seconds that never go back; silence is counted from the making of this object.
     """
@@ -76,6 +78,7 @@ class Servers:
         news: News,
         jobs: Path,
         *,
+        ask_hub: Callable[[], Awaitable[Known | None]] | None = None,
         patience: Patience = Patience(),
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -85,6 +88,7 @@ class Servers:
         self._releases = releases
         self._news = news
         self._jobs = jobs
+        self._ask_hub = ask_hub
         self._patience = patience
         self._clock = clock
         self._opened = clock()
@@ -93,7 +97,6 @@ class Servers:
         self._hub_asked = self._opened
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._watch: asyncio.Task[NoReturn] | None = None
-        self.ask_hub: AskHub | None = None
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -238,20 +241,20 @@ class Servers:
             An end cannot be written down now.
         """
         attempts = {attempt.key: attempt for attempt in await self._engine.list()}
-        for session in self._sessions():
-            session = self._ledger.sessions[session.id]  # an end before may have made room for it
+        for id in [session.id for session in self._sessions()]:
+            session = self._ledger.sessions[id]  # an end before this one may have made room for it
             attempt = attempts.get(key_of(session))
             if isinstance(attempt, Ended):
                 self.ended(attempt)
             elif _live(session) and (reason := self._lapsed(session, attempt)):
                 await self._let_go(session, reason)
-        for key, attempt in attempts.items():
-            session = self._of(key)
-            if session is not None and session.state is SessionState.ENDED:
-                await self._clear(attempt)
-        if self.ask_hub and self._clock() - self._hub_asked >= self._patience.orphan:
+        for key, report in attempts.items():
+            owner = self._of(key)
+            if owner is not None and owner.state is SessionState.ENDED:
+                await self._clear(report)
+        if self._ask_hub and self._clock() - self._hub_asked >= self._patience.orphan:
             self._hub_asked = self._clock()
-            await self._end_orphans(await self.ask_hub(), attempts.keys())
+            await self._end_orphans(await self._ask_hub(), attempts.keys())
 
     def _lapsed(self, session: SessionRecord, attempt: Started | None) -> str | None:
         """Say why a session is over that nobody has ended."""
@@ -264,7 +267,8 @@ class Servers:
 
     async def _let_go(self, session: SessionRecord, reason: str) -> None:
         """End a session, unless a process of it is left that the engine does not know."""
-        if reason is UNUSED and await aside(marked, str(self._jobs / key_of(session))):
+        left = await aside(marked, str(self._jobs / key_of(session))) if reason is UNUSED else ()
+        if left:
             log.warning("Server %s runs, but the engine does not know it; it keeps its lease", session.id)
             return
         log.info("Lease %s of %s is over: %s", session.id, session.owner, reason)
@@ -278,14 +282,14 @@ class Servers:
         elif attempt.tree_gone and self._controller.now - attempt.ended > self._patience.end:
             await self._engine.forget(attempt.key)
 
-    async def _end_orphans(self, running: Running | None, live: Set[str]) -> None:
+    async def _end_orphans(self, known: Known | None, live: Set[str]) -> None:
         """End the servers that the Hub has not known in two looks."""
-        if running is None:
+        if known is None:
             return
         now = self._clock()
         for session in self._sessions():
             user, _, name = (session.server or "").partition("/")
-            if key_of(session) not in live or name in running.get(user, ()):
+            if key_of(session) not in live or name in known.get(user, ()):
                 self._missed.pop(session.id, None)
             elif now - self._missed.setdefault(session.id, now) >= self._patience.orphan:
                 await self._let_go(session, FORGOTTEN)
@@ -293,9 +297,8 @@ class Servers:
     # -- inside ----------------------------------------------------------------------------------
 
     def _sessions(self) -> list[SessionRecord]:
-        return [
-            found for found in self._ledger.sessions.values() if found.server is not None and _live(found)
-        ]
+        sessions = self._ledger.sessions.values()
+        return [session for session in sessions if session.server is not None and _live(session)]
 
     def _of(self, key: str) -> SessionRecord | None:
         session = self._ledger.sessions.get(int(key.partition("/")[0]))

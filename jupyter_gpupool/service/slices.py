@@ -1,7 +1,7 @@
 """The slices that a pool offers to a Hub's users, and the session that a choice of one makes.
 
-Owns: the names of slices (``1/8``, ``1``, ``0`` = CPU only), which there are, and which is the smallest. Pure.
-Never: whether there is room.
+Owns: the names of slices (``1/8``, ``1``, ``0`` = CPU only), which there are, and which is the smallest.
+Pure. Never: whether there is room.
 """
 
 from __future__ import annotations

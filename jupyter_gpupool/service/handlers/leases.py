@@ -24,6 +24,11 @@ async def acquire(call: Call[LeaseRequest]) -> tuple[int, LeaseReply]:
     """Give a lease now, or queue for it."""
     service, who = call.service, call.who
     pid = call.body.pid or who.pid
+    if pid is None or who.uid is None:
+        raise invalid(
+            "A lease is held by a process of yours on the pool's machine, and this comes from elsewhere.",
+            "Ask from a notebook or a terminal there, or submit a job.",
+        )
     started = starttime(pid)
     if started is None or owner_of(pid) != who.uid:
         raise invalid(f"The process {pid} that should hold the lease is not one of yours.")
@@ -74,7 +79,7 @@ async def give_back(call: Call[None]) -> LeaseReply:
     """End a lease."""
     session = call.session()
     if session.state in (SessionState.WAITING, SessionState.HELD):
-        call.service.sessions.end(session, f"Given back by {call.who.user}.")
+        await call.service.end_session(session, f"Given back by {call.who.user}.")
     elif session.state is SessionState.RELEASING:
         raise conflict(f"Lease {session.id} is being given back already.")
     return _lease(call, call.service.ledger.sessions[session.id])
