@@ -1,7 +1,7 @@
 """Servers as attempts that the launcher runs.
 
-Owns: the Hub's one connection to a launcher, opened when first needed; starting, finding and ending an attempt
-over it. Never: which server an attempt is, or starting a launcher.
+Owns: the Hub's one connection to a launcher, opened when first needed; starting, finding and ending an
+attempt over it. Never: which server an attempt is, or starting a launcher.
 """
 
 from __future__ import annotations

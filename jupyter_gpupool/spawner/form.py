@@ -106,8 +106,7 @@ def _offer(group: str | None, offer: Json) -> View:
 
 
 def _free(partition: Json) -> str:
-    text = f"{partition['partition']}: {partition['idle_gpus']} of {plural(partition['gpus'], 'GPU')} idle"
-    return text
+    return f"{partition['partition']}: {partition['idle_gpus']} of {plural(partition['gpus'], 'GPU')} idle"
 
 
 def _shown_first(groups: list[View], choices: Json, remembered: Json) -> View | None:

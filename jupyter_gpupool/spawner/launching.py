@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -19,25 +18,11 @@ from traitlets import Unicode, default
 
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
 from jupyter_gpupool.engines.local.proctree import starttime
+from jupyter_gpupool.spawner.answers import Work
 from jupyter_gpupool.spawner.attempts import Attempts
 from jupyter_gpupool.spawner.refusal import Refusal
 
 _MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a server may run as, by its lease; see `WorkSpec`."""
-
-    key: str
-    job: int
-    attempt: int
-    folder: str
-    limit_s: int
-    grace_s: int
-    cpus_milli: int
-    memory_mib: int
-    user: str | None
 
 
 class LauncherSpawner(Spawner):  # type: ignore[misc]
@@ -58,6 +43,7 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
     ).tag(config=True)
 
     work: Work | None = None
+    port: int
 
     @default("launcher_home")
     def _launcher_home_of_the_environment(self) -> str:
@@ -89,7 +75,8 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
             The launcher is not there or refuses: no account of this name, no such program.
         """
         assert self.work is not None, "the lease of a server is known before it starts"
-        self.port = self.port or random_port()
+        if not self.port:
+            self.port = random_port()
         self._key, self._grace_s = self.work.key, self.work.grace_s
         self._save_now()
         try:

@@ -5,16 +5,14 @@ Owns: handing what the lease allows to the launcher. Never: either half.
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
-from jupyter_gpupool.spawner.launching import LauncherSpawner, Work
+from jupyter_gpupool.spawner.answers import Work
+from jupyter_gpupool.spawner.launching import LauncherSpawner
 from jupyter_gpupool.spawner.mixin import GpuPoolMixin
 
 
 class GpuPoolLocalSpawner(GpuPoolMixin, LauncherSpawner):
-    """Servers on this host, each on its lease of the pool; ``c.JupyterHub.spawner_class = "gpupool-local"``."""
+    """Servers on this host, each on its lease of the pool; ``gpupool-local`` by its entry point."""
 
-    def take_work(self, reply: dict[str, Any]) -> None:
-        """Run what the lease allows; fields of a newer service are left out."""
-        self.work = Work(**{field.name: reply["work"][field.name] for field in fields(Work)})
+    def take_work(self, work: Work) -> None:
+        """Run what the lease allows."""
+        self.work = work

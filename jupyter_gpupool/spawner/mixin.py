@@ -16,12 +16,13 @@ from traitlets import Bool, Integer, Unicode, default
 
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.devices.modes import merged
+from jupyter_gpupool.spawner.answers import Spawn, Work, understood
 from jupyter_gpupool.spawner.choice import Choice, ours_of, read_choice, split_form, without_ours
 from jupyter_gpupool.spawner.form import render, unavailable
 from jupyter_gpupool.spawner.news import ASKING, GRANTED, News, plain_event
 from jupyter_gpupool.spawner.pool import Pool
 from jupyter_gpupool.spawner.queue import Queue
-from jupyter_gpupool.spawner.refusal import UNAVAILABLE, Refusal
+from jupyter_gpupool.spawner.refusal import Refusal
 
 _GIVE_BACK_S = 5.0
 
@@ -86,9 +87,10 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     async def _form(self) -> str:
         try:
             choices = await self.pool.choices(self.user.name, self._groups())
+            with understood():
+                return render(choices, self._remembered)
         except PoolError as error:
             return unavailable(str(error))
-        return render(choices, self._remembered)
 
     async def run_options_from_form(self, form_data: dict[str, Any]) -> dict[str, Any]:
         """Read the pool's fields, and let the site read the others."""
@@ -148,32 +150,27 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
             self._restore_start_timeout()
             self._remember(started)
 
-    async def _lease_for(self, choice: Choice) -> dict[str, Any]:
+    async def _lease_for(self, choice: Choice) -> Spawn:
         """Ask for the lease, and wait for it where that was chosen."""
         self._news.say(plain_event(ASKING, "Asking the pool for a place."))
         queue = Queue(self.pool, self._news, self.user.settings)
         self._lease = None
         try:
-            reply = await queue.ask(self.user.name, self.name, self._groups(), choice)
-            self._lease = reply["lease"]["id"]
-            return await queue.wait(reply, self.queue_timeout)
+            spawn = await queue.ask(self.user.name, self.name, self._groups(), choice)
+            self._lease = spawn.lease
+            return await queue.wait(spawn, self.queue_timeout)
         except PoolError as error:
             raise Refusal.of(error) from None
-        except (KeyError, TypeError):
-            raise Refusal(
-                "The GPU pool's service gave an answer that this Hub does not understand.",
-                reason="unexpected_reply",
-                status_code=UNAVAILABLE,
-            ) from None
 
-    def _take(self, reply: dict[str, Any]) -> None:
+    def _take(self, spawn: Spawn) -> None:
         """The lease is held: what the backend's environment and work will be."""
-        self._granted = reply["lease"]["environment"]
-        self.take_work(reply)
+        self._granted = spawn.environment
+        assert spawn.work is not None
+        self.take_work(spawn.work)
         self._news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
 
-    def take_work(self, reply: dict[str, Any]) -> None:
-        """Learn what the pool lets the backend run; a hook for backends that need it (`SpawnReply`)."""
+    def take_work(self, work: Work) -> None:
+        """Learn what the lease lets the backend run; for backends that need it."""
 
     def get_env(self) -> dict[str, str]:
         """Return the backend's environment with the lease's laid over it."""
@@ -193,11 +190,12 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         elif self.orm_spawner is not None:
             options = self.user_options if isinstance(self.user_options, dict) else {}
             self.orm_spawner.user_options = {**without_ours(options), **self._remembered}
+            self.user.db.commit()
 
     # Its end
 
     async def poll(self) -> int | None:
-        """Return None while the server runs or starts; when the backend says it is over, its lease ends too."""
+        """Return None while the server runs or starts; when the backend says it is over, end its lease."""
         if self._starting:
             return None
         lease = self._lease

@@ -17,16 +17,13 @@ from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.address import HttpAddress, UnixAddress, parse
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.peers import check_peer, check_way, trusted
+from jupyter_gpupool.spawner.answers import Spawn, Unusable, read_spawn
 
 Json = dict[str, Any]
 
 ANSWER_S = 10.0
 PAUSES = (0.1, 0.3, 0.6, 1.0, 2.0)
 """Seconds between tries: a service that restarts is back within them."""
-
-
-class Unusable(PoolError):  # noqa: N818
-    """The service cannot decide now, or not for this Hub: nothing is known about the request."""
 
 
 class Pool:
@@ -38,34 +35,35 @@ class Pool:
         ``unix:/path/hub.sock?uid=N`` or ``https://host/services/gpupool``.
     token : str
         The token of the Hub's service ``gpupool-spawner``.
-    pauses : tuple of float
-        Seconds between tries when nothing answers.
+    pauses : tuple of float, optional
+        Seconds between tries when nothing answers; `PAUSES` by default.
     """
 
-    def __init__(self, url: str, token: str, *, pauses: tuple[float, ...] = PAUSES) -> None:
+    def __init__(self, url: str, token: str, *, pauses: tuple[float, ...] | None = None) -> None:
         self._url = url
         self._token = token
-        self._pauses = pauses
+        self._pauses = PAUSES if pauses is None else pauses
 
-    async def request_lease(self, body: Json) -> Json:
-        """Ask for the lease of a server; the answer is a `SpawnReply`.
+    async def request_lease(self, body: Json) -> Spawn:
+        """Ask for the lease of a server.
 
         Raises
         ------
         PoolError
             Refused, with the numbers, or the service cannot be used.
         """
-        return await self._ask("POST", "spawns", body={**body, "version": __version__})
+        return read_spawn(await self._ask("POST", "spawns", body={**body, "version": __version__}))
 
-    async def look(self, lease: int, *, wait: int = 0) -> Json:
-        """Return the `SpawnReply` of a lease, after a change or `wait` seconds.
+    async def look(self, lease: int, *, wait: int = 0) -> Spawn:
+        """Return how a lease stands, after a change or `wait` seconds.
 
         Raises
         ------
         PoolError
             As `request_lease`; ``not_found`` when it is over and forgotten.
         """
-        return await self._ask("GET", f"spawns/{lease}", query={"wait": str(wait)}, seconds=wait + ANSWER_S)
+        query = {"wait": str(wait)}
+        return read_spawn(await self._ask("GET", f"spawns/{lease}", query=query, seconds=wait + ANSWER_S))
 
     async def give_back(self, lease: int) -> None:
         """End a lease, or withdraw a request that waits; one that is over is no error.
@@ -102,7 +100,7 @@ class Pool:
         seconds: float = ANSWER_S,
         pauses: tuple[float, ...] | None = None,
     ) -> Json:
-        """Send one request, again after each pause while nothing answers, and return the JSON of the answer."""
+        """Send one request, again after each pause while nothing answers; return the answer's JSON."""
         for pause in (*(self._pauses if pauses is None else pauses), None):
             try:
                 status, version, answer = await self._exchange(method, path, body, query, seconds)

@@ -13,9 +13,10 @@ from typing import Any
 
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.text import duration, plural
+from jupyter_gpupool.spawner.answers import Spawn, Unusable
 from jupyter_gpupool.spawner.choice import CPU_ONLY, Choice
 from jupyter_gpupool.spawner.news import ASKING, WAITING, News, plain_event, waiting_event
-from jupyter_gpupool.spawner.pool import Json, Pool, Unusable
+from jupyter_gpupool.spawner.pool import Pool
 from jupyter_gpupool.spawner.refusal import Refusal
 
 LOOK_S = 25
@@ -42,8 +43,8 @@ class Queue:
         self._waiting: set[Queue] = settings.setdefault(_WAITING, set())
         self._limit: int = settings.get("concurrent_spawn_limit", 0)
 
-    async def ask(self, user: str, server: str, groups: list[str], choice: Choice) -> Json:
-        """Return the `SpawnReply` to a request for `choice`: held, or waiting if that was chosen.
+    async def ask(self, user: str, server: str, groups: list[str], choice: Choice) -> Spawn:
+        """Return the answer to a request for `choice`: held, or waiting if that was chosen.
 
         Raises
         ------
@@ -59,8 +60,8 @@ class Queue:
             self._news.say(plain_event(ASKING, "No GPU is free now: starting with CPU only, as you chose."))
             return await self._pool.request_lease({**body, **_request(choice.cpu_only), "wait": True})
 
-    async def wait(self, reply: Json, seconds: int) -> Json:
-        """Return the reply once the lease is held.
+    async def wait(self, spawn: Spawn, seconds: int) -> Spawn:
+        """Return how the lease stands once it is held.
 
         Raises
         ------
@@ -69,23 +70,23 @@ class Queue:
         Refusal
             It lasted longer than `seconds`, too many wait already, or the service stays silent.
         """
-        if _held(reply):
-            return reply
+        if _held(spawn):
+            return spawn
         try:
             with self._a_place_to_wait():
                 async with asyncio.timeout(seconds):
-                    while not _held(reply):
-                        self._news.say(waiting_event(reply["lease"]["waiting"] or {}))
-                        reply = await self._next(reply["lease"]["id"])
+                    while not _held(spawn):
+                        self._news.say(waiting_event(spawn.waiting))
+                        spawn = await self._next(spawn.lease)
         except TimeoutError:
             raise Refusal(
                 f"Nothing became free within {duration(seconds)}, the longest that a login waits here. "
                 "Choose a smaller slice or CPU only, or try again.",
                 reason="queue_timeout",
             ) from None
-        return reply
+        return spawn
 
-    async def _next(self, lease: int) -> Json:
+    async def _next(self, lease: int) -> Spawn:
         """Look again; over a restart of the service."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + SILENCE_S
@@ -106,8 +107,8 @@ class Queue:
         most = most_waiting(self._limit)
         if most is not None and len(self._waiting) >= most:
             raise Refusal(
-                f"{plural(len(self._waiting), 'login')} wait for a GPU already, and at most {most} may, so that "
-                "others can still log in. Choose CPU only, or try again later.",
+                f"{plural(len(self._waiting), 'login')} wait for a GPU already, and at most {most} may, so "
+                "that others can still log in. Choose CPU only, or try again later.",
                 reason="too_many_waiting",
             )
         self._waiting.add(self)
@@ -118,13 +119,13 @@ class Queue:
 
 
 def most_waiting(concurrent_spawn_limit: int) -> int | None:
-    """Return how many logins may wait: all but a fifth of the Hub's limit, at least one; None = any number."""
+    """Return how many logins may wait: the Hub's limit less a fifth, at least one; None = any number."""
     if concurrent_spawn_limit <= 0:
         return None
     return concurrent_spawn_limit - max(1, concurrent_spawn_limit // 5)
 
 
-def _request(choice: Choice) -> Json:
+def _request(choice: Choice) -> dict[str, Any]:
     return {
         "group": choice.group,
         "slice": choice.slice,
@@ -133,7 +134,7 @@ def _request(choice: Choice) -> Json:
     }
 
 
-def _held(reply: Json) -> bool:
+def _held(spawn: Spawn) -> bool:
     """Whether the lease is held.
 
     Raises
@@ -141,8 +142,6 @@ def _held(reply: Json) -> bool:
     Refusal
         It is over.
     """
-    state = reply["lease"]["state"]
-    if state not in ("waiting", "held"):
-        reason = reply["lease"].get("reason") or "The pool ended this request."
-        raise Refusal(f"{reason} Start the server again to ask anew.", reason="lease_ended")
-    return bool(state == "held")
+    if spawn.state == "over":
+        raise Refusal(f"{spawn.reason} Start the server again to ask anew.", reason="lease_ended")
+    return spawn.state == "held"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from jupyterhub.spawner import SpawnException
 
 from jupyter_gpupool.client.errors import PoolError
-from jupyter_gpupool.spawner.pool import Unusable
+from jupyter_gpupool.spawner.answers import Unusable
 
 CONFLICT, UNAVAILABLE = 409, 503
 
