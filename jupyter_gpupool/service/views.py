@@ -50,7 +50,6 @@ class Views:
         lease = self._ledger.leases[job.lease] if job.lease is not None and not job.state.waiting else None
         running = lease is not None and job.state in (JobState.RUNNING, JobState.STOPPING)
         folder = f"{self._jobs}/{job.id}"
-        readable = own and not self._config.as_users(self._controller.policy)
         return {
             "id": job.id,
             "name": job.name if named else None,
@@ -78,9 +77,9 @@ class Views:
             "placement": self.placement(lease.placement, lease.mode) if lease else None,
             "progress": self._progress.of(job) if own else None,
             "diagnosis": dict(job.diagnosis) if own and job.diagnosis else None,
-            "folder": folder if readable else None,
+            "folder": folder if own else None,
             "out": f"{folder}/out" if own else None,
-            "log": f"{folder}/{max(1, job.attempt)}/log" if readable else None,
+            "log": f"{folder}/{max(1, job.attempt)}/log" if own else None,
             "workdir": (job.workdir or None) if own else None,
             "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
             "simulated": self._controller.pool.simulated,

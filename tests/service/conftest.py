@@ -45,9 +45,9 @@ class Caller:
 
     BASIC = BASIC
 
-    def __init__(self, home: Home):
+    def __init__(self, home: Home, *, url: str = "", token: str | None = None):
         self.home = home
-        self._connection = Connection(home.url(), pauses=())
+        self._connection = Connection(url or home.url(), token=token, pauses=())
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -151,6 +151,12 @@ def home(tmp_path: Path) -> Home:
     folder = tmp_path / "h"
     folder.mkdir(mode=0o700)
     return Home(folder)
+
+
+@pytest.fixture(scope="session")
+def caller() -> type[Caller]:
+    """Who speaks to a service that a test has started by itself."""
+    return Caller
 
 
 Start = Callable[..., Caller]

@@ -15,7 +15,7 @@ from jupyter_gpupool.service import logs
 
 @pytest.fixture
 def files(tmp_path: Path) -> DirectFiles:
-    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "out").mkdir(parents=True)
     (tmp_path / "1" / "log").write_bytes(b"0123456789")
     return DirectFiles(tmp_path)
 
@@ -32,7 +32,7 @@ def test_reading_from_an_offset(files: DirectFiles, offset: int, data: bytes, fo
 def test_a_file_that_is_not_there_yet_is_empty(files: DirectFiles, tmp_path: Path) -> None:
     with closing(logs.Growing(files, 2, "log")) as file:
         assert file.read(0) == (b"", 0)
-        (tmp_path / "2").mkdir()
+        (tmp_path / "2" / "out").mkdir(parents=True)
         (tmp_path / "2" / "log").write_bytes(b"here")
         assert file.read(0) == (b"here", 4)
 

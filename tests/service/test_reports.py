@@ -108,6 +108,7 @@ def test_the_later_of_what_was_sent_and_written_counts(tmp_path: Path) -> None:
     progress = Progress(tmp_path / "sent", DirectFiles(tmp_path / "jobs"))
     folder = tmp_path / "jobs" / "7" / "1"
     folder.mkdir(parents=True)
+    (tmp_path / "jobs" / "7" / "out").mkdir()
     assert progress.of(job(0)) is progress.of(job(1)) is None
     progress.send(job(1), 0.1, {}, 100)
     (folder / "progress.jsonl").write_text('{"t": 200, "fraction": 0.2, "values": {}}\n')
