@@ -74,6 +74,13 @@ class Call(Generic[Body]):
             raise not_found(f"lease {self.path['id']} of yours")
         return found
 
+    def any_session(self) -> SessionRecord:
+        """Return the session that the address names, anybody's."""
+        found = self.service.ledger.sessions.get(_number(self.path["id"]))
+        if found is None:
+            raise not_found(f"lease {self.path['id']}")
+        return found
+
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:

@@ -142,6 +142,7 @@ async def open_service(
     config: ServiceConfig,
     *,
     clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
     identify: Identify = identify,
     pool: Pool | None = None,
     engine: LocalEngine | None = None,
@@ -197,7 +198,7 @@ async def open_service(
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, tokens, news)
     sessions = Sessions(controller, releases, news)
-    servers = Servers(controller, engine, releases, news, config.jobs, ask_hub=known_servers)
+    servers = Servers(controller, engine, releases, news, config.jobs, ask_hub=known_servers, clock=monotonic)
     await engine.open(ended)
     stack.push_async_callback(engine.close)
     root = (config.engine_home / "run").stat().st_uid == 0

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from jupyter_gpupool.service import replies, wire
 from jupyter_gpupool.service.call import Call
-from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool, reports
+from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool, reports, spawns
 from jupyter_gpupool.service.scopes import Action
 
 ROOT = "/services/gpupool"
@@ -90,6 +90,9 @@ LIMIT = Parameter("limit", int, 100, "At most so many.", least=1, most=10_000)
 DRY_RUN = Parameter("dry_run", bool, False, "Say where and when it would start, and submit nothing.")
 DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
 
+USER = Parameter("user", str, None, "Whose server it would be.")
+GROUPS = Parameter("groups", str, None, "The user's groups on the Hub, separated by commas.")
+
 
 def _look(path: str, resource: Resource, summary: str, handle: Handle, reply: Any, **more: Any) -> Route:
     return Route("GET", f"{API}/{path}", "read", resource, summary, handle, reply, **more)
@@ -102,6 +105,7 @@ def _act(verb: str, summary: str, handle: Handle) -> Route:
 LOG = "A job's output from an offset; X-Gpupool-Offset is the next, X-Gpupool-Ended says if it is the end."
 SUBMIT = "Submit a job; the same Idempotency-Key gives the same job."
 ACQUIRE = "Ask for a lease: 201 when it is held, 202 when it waits."
+SPAWN = "Ask for the lease of a Hub's server: 201 when it is held, 202 when it waits."
 SNAPSHOT = "Send the code of a job: an uncompressed tar."
 EVENTS = "What happens, as server-sent events; Last-Event-ID resumes."
 
@@ -196,6 +200,46 @@ ROUTES: tuple[Route, ...] = (
         "Give a lease back.",
         leases.give_back,
         replies.LeaseReply,
+    ),
+    Route(
+        "POST",
+        f"{API}/spawns",
+        "spawn",
+        "lease",
+        SPAWN,
+        spawns.request,
+        replies.SpawnReply,
+        body=wire.SpawnRequest,
+        status=201,
+    ),
+    Route(
+        "GET",
+        f"{API}/spawns/choices",
+        "spawn",
+        "lease",
+        "What a user may choose for a server.",
+        spawns.offered,
+        replies.ChoicesReply,
+        query=(USER, GROUPS),
+    ),
+    Route(
+        "GET",
+        f"{API}/spawns/{{id}}",
+        "spawn",
+        "lease",
+        "A server's lease.",
+        spawns.show,
+        replies.SpawnReply,
+        query=(WAIT,),
+    ),
+    Route(
+        "DELETE",
+        f"{API}/spawns/{{id}}",
+        "spawn",
+        "lease",
+        "End a server, or its waiting.",
+        spawns.give_back,
+        replies.SpawnReply,
     ),
     _look("events", "queue", EVENTS, admin.events, bytes, stream="events"),
     _look("policy", "policy", "The policy in force.", admin.policy, replies.PolicyReply),

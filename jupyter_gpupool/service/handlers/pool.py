@@ -15,8 +15,7 @@ from jupyter_gpupool.devices.strangers import Holder, Stranger, holder_of, stran
 from jupyter_gpupool.engines.base import Started
 from jupyter_gpupool.ledger.records import SessionState
 from jupyter_gpupool.policy.membership import choose_group, groups_of
-from jupyter_gpupool.policy.model import Partition, Slice
-from jupyter_gpupool.policy.units import format_milli, format_size
+from jupyter_gpupool.policy.model import Partition
 from jupyter_gpupool.scheduler.model import Lease
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.core import Service
@@ -33,6 +32,7 @@ from jupyter_gpupool.service.replies import (
     StrangerReply,
     WhoamiReply,
 )
+from jupyter_gpupool.service.slices import label
 from jupyter_gpupool.service.submission import Rules
 
 
@@ -185,19 +185,8 @@ def _partition(service: Service, name: str, part: Partition) -> PartitionReply:
         "name": name,
         "for": list(part.kinds),
         "gpus": len(cards),
-        "slices": [_slice(cut) for cut in part.slices],
+        "slices": [label(cut) for cut in part.slices],
     }
-
-
-def _slice(cut: Slice) -> str:
-    """Say a slice in words: ``1/8 of a GPU, 4 CPUs, 16GiB``."""
-    if cut.share:
-        size = f"{cut.share[0]}/{cut.share[1]} of a GPU"
-    else:
-        size = "no GPU" if not cut.gpus else "1 GPU" if cut.gpus == 1 else f"{cut.gpus} GPUs"
-    along = [f"{format_milli(cut.cpus)} CPUs"] if cut.cpus else []
-    along += [format_size(cut.memory)] if cut.memory else []
-    return ", ".join([size, *along])
 
 
 async def _strangers(service: Service) -> dict[str, list[StrangerReply]]:

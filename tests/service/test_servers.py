@@ -1,0 +1,436 @@
+"""A server's lease lives with its attempt; what nobody wants any more ends; nothing ends on suspicion."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival
+from jupyter_gpupool.engines.local.files import DirectFiles
+from jupyter_gpupool.ledger import LedgerUnavailable
+from jupyter_gpupool.ledger.records import NewSession, SessionRecord
+from jupyter_gpupool.scheduler.model import Request
+from jupyter_gpupool.service import controller, release, servers
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.core import Service, open_service
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Engine:
+    """An engine whose attempts begin and end when the test says so."""
+
+    def __init__(self, jobs: Path) -> None:
+        self.files = DirectFiles(jobs)
+        self.survival = Survival(True, "")
+        self.known: dict[str, Started | Ended] = {}
+        self.stopped: list[str] = []
+        self.deaf = False
+
+    async def open(self, on_event: Callable[[Ended], None]) -> None:
+        self.tell = on_event
+
+    async def close(self) -> None:
+        pass
+
+    async def stop(self, key: str, *, cause: str, grace_s: int) -> None:
+        self._answer()
+        if key in self.known:
+            self.stopped.append(key)
+
+    async def list(self) -> list[Started | Ended]:
+        self._answer()
+        return list(self.known.values())
+
+    async def forget(self, key: str) -> None:
+        self.known.pop(key, None)
+
+    def begin(self, session: SessionRecord) -> str:
+        key = f"{session.id}/1"
+        self.known[key] = Started(key, 1, 0.0, None, True)
+        return key
+
+    def end(self, key: str, *, tell: bool = True, **changes: Any) -> None:
+        end = Ended(key, 0, None, "exit", "", None, False, 1_800_000_000.0, True)
+        self.known[key] = replace(end, **changes)
+        if tell:
+            self.tell(self.known[key])
+
+    def _answer(self) -> None:
+        if self.deaf:
+            raise EngineError("The launcher does not answer.")
+
+
+class Hub:
+    """A Hub that knows some servers, or says nothing."""
+
+    def __init__(self) -> None:
+        self.servers: dict[str, set[str]] | None = {}
+
+    async def __call__(self) -> dict[str, set[str]] | None:
+        return self.servers
+
+
+Scenario = Callable[[Service], Awaitable[None]]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(home: Home) -> Engine:
+    return Engine(home.path / "jobs")
+
+
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
+@pytest.fixture
+def play(
+    home: Home, engine: Engine, clock: Clock, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Open a service of one card, let a scenario happen, close it."""
+    monkeypatch.setattr(controller, "RETRY_S", 0.01)
+    monkeypatch.setattr(release, "CHECK_S", 0.01)
+    monkeypatch.setattr(servers, "LOOK_S", 3600)
+
+    def run(scenario: Scenario, *, boot: str = "boot") -> None:
+        async def whole() -> None:
+            async with AsyncExitStack() as stack:
+                service = await open_service(
+                    stack,
+                    ServiceConfig(home, "1x1x8GiB", boot_id=boot),
+                    clock=clock,
+                    monotonic=clock,
+                    pool=SimulatedPool.parse("1x1x8GiB"),
+                    engine=engine,  # type: ignore[arg-type]
+                    known_servers=hub,
+                )
+                await asyncio.wait_for(scenario(service), 20)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def add(service: Service, server: str = "ada/", mib: int = 4096) -> SessionRecord:
+    user = server.partition("/")[0]
+    request = Request(gpu_mib=mib, share=(mib, 8192)) if mib < 8192 else Request(gpus=1)
+    return service.servers.add(NewSession(user, "everyone", "server", request, 7200, server=server))
+
+
+def state(service: Service, session: SessionRecord) -> tuple[str, str]:
+    now = service.ledger.sessions[session.id]
+    return now.state.value, now.reason
+
+
+async def until(look: Callable[[], Any], wanted: Any) -> None:
+    while look() != wanted:
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ({"exit_code": 3}, "The server ended with exit code 3."),
+        ({"exit_code": None, "signal": 9}, "The server ended by signal 9."),
+        ({"cause": "limit"}, "Its time is over."),
+        ({"oom": True, "signal": 9}, "needed more memory than its slice"),
+        ({"cause": "start", "message": "No such program."}, "No such program."),
+        ({"cause": "lost"}, "killed together with the process that watched it"),
+    ],
+)
+def test_its_end_frees_its_lease_and_says_why(play: Any, engine: Engine, end: Any, reason: str) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        assert session.state.value == "held"
+        engine.end(engine.begin(session), **end)
+        found, said = state(service, session)
+        assert (found, reason in said, service.ledger.held()) == ("ended", True, ())
+
+    play(scenario)
+
+
+def test_a_lease_is_free_only_when_the_last_process_is_gone(play: Any, engine: Engine) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        key = engine.begin(session)
+        engine.end(key, tree_gone=False)
+        assert state(service, session)[0] == "releasing"
+        assert len(service.ledger.held()) == 1
+        engine.end(key, tree_gone=True)
+        assert (state(service, session)[0], service.ledger.held()) == ("ended", ())
+
+    play(scenario)
+
+
+def test_an_end_that_cannot_be_written_is_written_later(play: Any, engine: Engine, monkeypatch: Any) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        really, refusals = service.ledger.end_session, [LedgerUnavailable("The disk is full.")]
+
+        def full(*args: Any, **more: Any) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return really(*args, **more)
+
+        monkeypatch.setattr(service.ledger, "end_session", full)
+        engine.end(engine.begin(session))
+        assert state(service, session)[0] == "held"
+        await until(lambda: state(service, session)[0], "ended")
+
+    play(scenario)
+
+
+def test_ending_it_ends_the_server_first(play: Any, engine: Engine) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        key = engine.begin(session)
+        await service.servers.end(session, "Enough.")
+        assert engine.stopped == [key]
+        assert (state(service, session), len(service.ledger.held())) == (("releasing", "Enough."), 1)
+        engine.end(key, cause="cancel", signal=15)
+        assert (state(service, session), service.ledger.held()) == (("ended", "Enough."), ())
+        await service.servers.end(session, "Again.")
+        assert state(service, session) == ("ended", "Enough.")
+
+    play(scenario)
+
+
+def test_an_engine_that_does_not_answer_changes_nothing(play: Any, engine: Engine, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        session, ticket = add(service, mib=8192), add(service, "bob/", mib=8192)
+        engine.deaf = True
+        clock.now += 100_000
+        with pytest.raises(EngineError):
+            await service.servers.end(session, "Enough.")
+        with pytest.raises(EngineError):
+            await service.servers.look()
+        assert (state(service, session)[0], state(service, ticket)[0]) == ("held", "waiting")
+
+    play(scenario)
+
+
+def test_a_ticket_lapses_when_nobody_asks_about_it(play: Any, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        add(service, "bob/", mib=8192)
+        ticket = add(service, mib=8192)
+        for _ in range(3):
+            clock.now += 599
+            service.servers.asked(ticket)
+            await service.servers.look()
+            assert state(service, ticket)[0] != "ended"
+        clock.now += 601
+        await service.servers.look()
+        assert state(service, ticket) == ("ended", "Nobody asked about it any more.")
+
+    play(scenario, boot="boot")
+
+
+def test_a_lease_on_which_no_server_starts_lapses(play: Any, engine: Engine, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        unused, used = add(service), add(service, "bob/")
+        engine.begin(used)
+        clock.now += 59
+        await service.servers.look()
+        service.servers.asked(unused)
+        clock.now += 59
+        await service.servers.look()
+        assert state(service, unused)[0] == "held"
+        clock.now += 2
+        await service.servers.look()
+        assert state(service, unused) == ("ended", "No server was started on it.")
+        assert (state(service, used)[0], len(service.ledger.held())) == ("held", 1)
+
+    play(scenario)
+
+
+def test_from_its_grant_on_a_lease_has_its_whole_time(play: Any, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        first, ticket = add(service, "bob/", mib=8192), add(service, mib=8192)
+        clock.now += 590
+        await service.servers.end(first, "")
+        await until(lambda: state(service, ticket)[0], "held")
+        clock.now += 59
+        await service.servers.look()
+        assert state(service, ticket)[0] == "held"
+
+    play(scenario)
+
+
+def test_a_process_that_the_engine_does_not_know_keeps_its_lease(
+    play: Any, clock: Clock, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(servers, "marked", lambda folder: {1} if folder.endswith("/jobs/1/1") else set())
+
+    async def scenario(service: Service) -> None:
+        session, other = add(service), add(service, "bob/")
+        clock.now += 61
+        await service.servers.look()
+        assert (state(service, session)[0], state(service, other)[0]) == ("held", "ended")
+
+    play(scenario)
+
+
+def test_a_server_that_is_started_too_late_is_stopped(play: Any, engine: Engine, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        await service.servers.end(session, "Withdrawn.")
+        key = engine.begin(session)
+        await service.servers.look()
+        assert engine.stopped == [key]
+
+    play(scenario)
+
+
+def test_its_time_is_bounded(play: Any, engine: Engine, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        key = engine.begin(session)
+        clock.now += 7201
+        await service.servers.look()
+        assert (engine.stopped, state(service, session)) == ([key], ("releasing", "Its time is over."))
+
+    play(scenario)
+
+
+def test_an_end_stays_readable_for_a_while(play: Any, engine: Engine, clock: Clock) -> None:
+    async def scenario(service: Service) -> None:
+        key = engine.begin(add(service))
+        engine.end(key)
+        await service.servers.look()
+        assert key in engine.known
+        clock.now += 601
+        await service.servers.look()
+        assert key not in engine.known
+
+    play(scenario)
+
+
+def test_a_server_that_the_hub_forgot_ends(play: Any, engine: Engine, clock: Clock, hub: Hub) -> None:
+    async def scenario(service: Service) -> None:
+        lost, known = add(service), add(service, "bob/second")
+        keys = [engine.begin(session) for session in (lost, known)]
+        hub.servers = {"ada": {"other"}, "bob": {"second"}}
+        await service.servers.look()
+        for _ in range(2):
+            assert engine.stopped == []
+            clock.now += 60
+            await service.servers.look()
+        assert engine.stopped == keys[:1]
+        assert state(service, lost) == ("releasing", "The Hub does not know this server any more.")
+        assert state(service, known)[0] == "held"
+
+    play(scenario)
+
+
+def test_a_hub_that_is_silent_or_slow_ends_no_server(
+    play: Any, engine: Engine, clock: Clock, hub: Hub
+) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        engine.begin(session)
+        for known in (None, {}, None, {"ada": {""}}, {}, None):
+            hub.servers = known
+            clock.now += 60
+            await service.servers.look()
+        assert (engine.stopped, state(service, session)[0]) == ([], "held")
+
+    play(scenario)
+
+
+def test_after_a_restart_what_lives_goes_on(play: Any, engine: Engine, clock: Clock) -> None:
+    made: list[SessionRecord] = []
+
+    async def before(service: Service) -> None:
+        made.extend([add(service), add(service, "bob/"), add(service, "eve/", mib=8192)])
+        engine.begin(made[0])
+        engine.begin(made[1])
+
+    async def after(service: Service) -> None:
+        assert engine.stopped == []
+        assert [state(service, session)[0] for session in made[:2]] == ["held", "ended"]
+        clock.now += 599
+        await service.servers.look()
+        assert state(service, made[2])[0] == "waiting"
+        clock.now += 2
+        await service.servers.look()
+        assert [state(service, session)[0] for session in made] == ["held", "ended", "ended"]
+
+    play(before)
+    engine.end(f"{made[1].id}/1", tell=False)
+    clock.now += 5000
+    play(after)
+
+
+def test_after_a_reboot_no_server_runs(play: Any, engine: Engine) -> None:
+    made: list[SessionRecord] = []
+
+    async def before(service: Service) -> None:
+        made.extend([add(service), add(service, "bob/"), add(service, "eve/", mib=8192)])
+        engine.begin(made[1])
+
+    async def after(service: Service) -> None:
+        assert [state(service, session) for session in made[:2]] == [
+            ("ended", "The machine was restarted.")
+        ] * 2
+        await until(lambda: state(service, made[2])[0], "held")
+
+    play(before)
+    engine.end(f"{made[1].id}/1", tell=False, cause="reboot")
+    play(after, boot="another")
+
+
+def test_a_lease_that_was_being_given_back_waits_for_the_server(play: Any, engine: Engine) -> None:
+    made: list[SessionRecord] = []
+
+    async def before(service: Service) -> None:
+        made.append(add(service))
+        engine.begin(made[0])
+        await service.servers.end(made[0], "Enough.")
+
+    async def after(service: Service) -> None:
+        await asyncio.sleep(0.05)
+        assert state(service, made[0])[0] == "releasing"
+        engine.end(f"{made[0].id}/1", cause="cancel")
+        assert state(service, made[0]) == ("ended", "Enough.")
+
+    play(before)
+    play(after)
+
+
+def test_stopping_the_pool_ends_servers_too(play: Any, engine: Engine) -> None:
+    async def scenario(service: Service) -> None:
+        session, ticket = add(service, mib=8192), add(service, "bob/", mib=8192)
+        key = engine.begin(session)
+        stopped: list[bool] = []
+
+        async def shutdown(*, kill_jobs: bool) -> None:
+            stopped.append(kill_jobs)
+
+        engine.shutdown = shutdown  # type: ignore[attr-defined]
+        await service.end_all()
+        assert (engine.stopped, stopped) == ([key], [True])
+        assert (state(service, session)[0], state(service, ticket)[0]) == ("releasing", "ended")
+
+    play(scenario)
