@@ -25,6 +25,8 @@ class PoolError(Exception):
         ISO 8601 time (UTC) from which the same request may succeed.
     hint : str, optional
         What to do about it.
+    status : int, optional
+        The HTTP status with which it came.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class PoolError(Exception):
         unit: str | None = None,
         retry_at: str | None = None,
         hint: str | None = None,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.status = status
         self.code = code
         self.message = message
         self.used = used
@@ -49,6 +53,11 @@ class PoolError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the service is not there for the time being, whoever says so."""
+        return self.code == "service_down" or self.status in (502, 503, 504)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields of the one error shape of every face, ``{"error": {…}}``."""
@@ -61,10 +70,10 @@ class PoolError(Exception):
         try:
             error: Mapping[str, Any] = json.loads(body)["error"]
             known = {name: error.get(name) for name in ("used", "limit", "unit", "retry_at", "hint")}
-            return cls(str(error["code"]), str(error["message"]), **known)
+            return cls(str(error["code"]), str(error["message"]), status=status, **known)
         except (ValueError, KeyError, TypeError, AttributeError):
             code, message, hint = _OTHERS_WORDS.get(status, _UNEXPECTED)
-            return cls(code, message.format(status=status), hint=hint)
+            return cls(code, message.format(status=status), hint=hint, status=status)
 
 
 _ADMINISTRATOR = "Your Hub's administrator runs it."

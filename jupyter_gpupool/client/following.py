@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.sse import Event, parse_events
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from jupyter_gpupool.client.api import Client
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 ENDED = frozenset({"completed", "failed", "cancelled", "timed_out"})
 LOG_WAIT = 20  # seconds that the service may hold a request for a log until something comes
 PAUSE = 1.0  # seconds between looks where no stream tells of changes
 SILENCE = 45.0  # seconds without a heartbeat (they come every 15) after which an event stream is dead
+PATIENCE = 600.0  # seconds that a Hub and its pool may be away, as when they are updated
 
 
 class Overdue(TimeoutError):  # noqa: N818 - what a caller asked for, not a failure of the pool
@@ -29,17 +32,27 @@ class Overdue(TimeoutError):  # noqa: N818 - what a caller asked for, not a fail
 
 
 def follow_logs(
-    client: Client, job: int, offset: int = 0, *, sleep: Callable[[float], None] = time.sleep
+    client: Client,
+    job: int,
+    offset: int = 0,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
     """Yield a job's output as it comes, run after run, until the job has ended."""
-    attempt = client.job(job)["attempt"]
+
+    def patiently(ask: Callable[[], T]) -> T:
+        return _patiently(client, ask, clock, lambda: sleep(PAUSE))
+
+    look = partial(client.job, job)
+    attempt = patiently(look)["attempt"]
     while True:
-        part = client.logs(job, offset, attempt=attempt or None, wait=LOG_WAIT)
+        part = patiently(partial(client.logs, job, offset, attempt=attempt or None, wait=LOG_WAIT))
         offset = part.offset
         if part.data:
             yield part.data
             continue
-        found = client.job(job)
+        found = patiently(look)
         if found["attempt"] != attempt:
             if attempt:
                 offset = 0
@@ -61,7 +74,8 @@ def wait(
 ) -> list[Json]:
     """Wait until all `jobs` have ended and return them, in the order given.
 
-    Changes come by the stream of events; whenever it cannot be had, the jobs are looked at once a second.
+    Changes come by the stream of events; whenever it cannot be had, the jobs are looked at once a second. A
+    pool that its Hub's administrator restarts is waited for.
 
     Raises
     ------
@@ -83,9 +97,13 @@ def wait(
             raise Overdue(f"Still not ended after {timeout:g} s: {names}.")
         return min(SILENCE, deadline - clock())
 
+    def pause() -> None:
+        left()
+        sleep(PAUSE)
+
     def look() -> None:
         for job in pending():
-            found = client.job(job)
+            found = _patiently(client, partial(client.job, job), clock, pause)
             if found != seen.get(job):
                 seen[job] = found
                 if on_event:
@@ -110,8 +128,22 @@ def wait(
             look()
         if not pending():
             return [seen[job] for job in jobs]
-        left()
-        sleep(PAUSE)
+        pause()
+
+
+def _patiently(
+    client: Client, ask: Callable[[], T], clock: Callable[[], float], pause: Callable[[], None]
+) -> T:
+    """Ask again while the service is away, if it is one that somebody else brings back."""
+    give_up = None
+    while True:
+        try:
+            return ask()
+        except PoolError as error:
+            give_up = give_up or clock() + PATIENCE
+            if not (client.connection.managed and error.is_away) or clock() >= give_up:
+                raise
+        pause()
 
 
 def concerns(event: Event, jobs: Collection[int]) -> bool:

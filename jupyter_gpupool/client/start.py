@@ -21,6 +21,10 @@ from jupyter_gpupool.client.home import Home
 
 NEEDED = ("tornado", "pydantic", "sqlalchemy", "alembic", "yaml")
 SERVICE_PYTHON = (3, 11)
+NOT_ITS_OWN = tuple(
+    f"GPUPOOL_{name}"
+    for name in ("JOB_", "LEASE", "OUT_", "CODE_", "CHECKPOINT_", "ATTEMPT", "URL", "HUB_", "TOKEN")
+)
 START_TIMEOUT = 60.0  # seconds; a cold disk is slow
 END_TIMEOUT = 30.0
 LOOK_EVERY = 0.05
@@ -141,8 +145,7 @@ def service_environment(home: Home, environ: Mapping[str, str]) -> dict[str, str
     """Return the service's environment: not the session's, since it outlives the session."""
     kept = {name: value for name, value in environ.items() if not belongs_to_session(name, value)}
     given = {name: value for name, value in environ.items() if name.startswith("GPUPOOL_")}
-    job = ("GPUPOOL_JOB_", "GPUPOOL_LEASE", "GPUPOOL_OUT_", "GPUPOOL_CODE_", "GPUPOOL_CHECKPOINT_")
-    given = {name: value for name, value in given.items() if not name.startswith(job)}
+    given = {name: value for name, value in given.items() if not name.startswith(NOT_ITS_OWN)}
     if "CUDA_VISIBLE_DEVICES" in environ and not environ.get("GPUPOOL_LEASE_ID"):
         given["CUDA_VISIBLE_DEVICES"] = environ["CUDA_VISIBLE_DEVICES"]
     return {**kept, **given, "GPUPOOL_HOME": str(home.path)}

@@ -224,11 +224,15 @@ class Connection:
     def _target(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.address.base}/api/v1/{path}"
 
+    @property
+    def managed(self) -> bool:
+        """Whether the service is somebody else's to start: a Hub's administrator's."""
+        return not isinstance(self.address, UnixAddress) or self.address.owner is not None
+
     def _down(self, problem: Exception) -> ServiceDown:
         because = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         because = because or type(problem).__name__
-        own = isinstance(self.address, UnixAddress) and self.address.owner is None
-        hint = "Start it with: jupyter gpupool serve" if own else "Your Hub's administrator runs it."
+        hint = "Your Hub's administrator runs it." if self.managed else "Start it with: jupyter gpupool serve"
         return ServiceDown(f"The pool's service at {self.url} does not answer: {because}.", hint=hint)
 
 

@@ -70,12 +70,9 @@ def _stop_arguments(parser: Parser) -> None:
 
 def _stop(options: argparse.Namespace) -> int:
     found = place(os.environ)
-    if found.home is None:
-        raise Refused(
-            "not_yours", f"The pool at {found.url} is run by the administrator of its Hub, who can stop it."
-        )
-    home = found.home
-    record = _record(home)
+    if found.connection().managed:
+        raise Refused("not_yours", f"Your Hub's administrator runs the pool at {found.url}, and can stop it.")
+    record = _record(found.home)
     client = running()
     if client is None:
         answer(options, {"stopped": False}, ["No service is running."])
@@ -114,7 +111,7 @@ def _status(options: argparse.Namespace) -> int:
         answer(options, reply, [f"No service is running for {where}; it starts when it is needed."])
         return 0
     who, pool, queue = client.whoami(), client.pool(), client.queue()
-    record = (_record(found.home) if found.home else None) or {}
+    record = _record(found.home) or {}
     reply = {
         "running": True,
         "home": where,
@@ -149,19 +146,20 @@ def running() -> Client | None:
     PoolError
         The service refuses, or is one that only a Hub's administrator can start.
     """
-    found = place(os.environ)
-    client = Client(found.connection(pauses=()))
+    client = Client(place(os.environ).connection(pauses=()))
     try:
         client.whoami()
     except ServiceDown:
-        if found.home is None:
+        if client.connection.managed:
             raise
         return None
     return client
 
 
-def _record(home: Home) -> dict[str, Any] | None:
-    """Return what the running service wrote about itself."""
+def _record(home: Home | None) -> dict[str, Any] | None:
+    """Return what the running service wrote about itself in its home."""
+    if home is None:
+        return None
     try:
         found: dict[str, Any] = json.loads(home.service_record.read_text(encoding="utf-8"))
     except (OSError, ValueError):

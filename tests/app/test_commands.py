@@ -295,6 +295,28 @@ def test_status_and_stop_start_no_service(
     assert not (tmp_path / "home").exists()
 
 
+def test_status_of_a_hubs_pool_names_its_address_and_only_its_administrator_stops_it(
+    shell: Shell, fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{fake.url}?uid={os.geteuid()}"
+    monkeypatch.setenv("GPUPOOL_URL", url)
+    fake.answers["GET whoami"] = (200, samples.WHOAMI)
+    fake.answers["GET pool"] = (200, samples.POOL)
+    fake.answers["GET queue"] = (200, {"waiting": [], "running": []})
+    fake.answers["GET /services/gpupool/health"] = (200, {"status": "ok", "version": "0.1.0"})
+    assert shell("status").out.startswith(f"Running: version {samples.WHOAMI['version']}, at {url}.\n")
+    refused = shell("stop")
+    assert (refused.code, refused.err) == (
+        1,
+        f"Your Hub's administrator runs the pool at {url}, and can stop it.\n",
+    )
+    fake.end()
+    for word in ("status", "jobs"):
+        down = shell(word)
+        assert (down.code, down.err.count("\n")) == (1, 1)
+        assert "does not answer" in down.err
+
+
 def test_status_tells_what_troubles_the_service(shell: Shell, fake: FakeService) -> None:
     fake.answers |= {
         "GET whoami": (200, samples.WHOAMI),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, ServiceDown
-from jupyter_gpupool.client.following import follow_logs, wait
+from jupyter_gpupool.client.following import PATIENCE, follow_logs, wait
 from jupyter_gpupool.client.sse import Event, parse_events
 from jupyter_gpupool.client.tarball import Content, pack
+from jupyter_gpupool.client.transport import Connection
 
 
 def job(number, state, attempt=1):
@@ -240,3 +244,64 @@ def test_events_are_yielded_as_they_come(service, client):
     service.answer = lambda call: service.reply(chunks=[event(1), event(2)])
     assert [found.data for found in client.events("0")] == [{"job": 1}, {"job": 2}]
     assert service.calls[0].headers["Last-Event-ID"] == "0"
+
+
+# -- a pool that its Hub's administrator runs ----------------------------------------------------------
+
+
+@pytest.fixture
+def managed(service, naps):
+    """Return a client of the same service, as one that somebody else brings back."""
+    return Client(Connection(f"{service.url}?uid={os.geteuid()}", pauses=()))
+
+
+def test_a_wait_outlives_a_restart_of_the_hub_and_its_service(service, managed):
+    away = service.reply({"error": {"code": "unavailable", "message": "The policy is bad."}}, status=503)
+    answers = [away, away, service.reply(b"", drop=True), job(7, "running"), job(7, "completed")]
+
+    def answer(call):
+        if call.key == "GET events":
+            return service.reply({}, status=503)
+        found = answers.pop(0)
+        return found if not isinstance(found, dict) else service.reply(found)
+
+    service.answer = answer
+    assert wait(managed, [7], sleep=lambda seconds: None) == [job(7, "completed")]
+
+
+def test_a_log_is_followed_over_a_restart_of_the_hub_and_its_service(service, managed, naps):
+    away = [True] * 3
+
+    def answer(call):
+        if away:
+            return service.reply(b"", status=503 if away.pop() else 200)
+        if "logs" in call.path:
+            text = b"" if "offset=5" in call.path else b"hello"
+            return service.reply(text, headers={"X-Gpupool-Offset": "5", "X-Gpupool-Ended": "true"})
+        return service.reply(job(7, "completed"))
+
+    service.answer = answer
+    assert list(follow_logs(managed, 7, sleep=naps.append)) == [b"hello"]
+    assert naps == [1.0] * 3
+
+
+def test_the_patience_of_a_wait_ends(service, managed):
+    now = [0.0]
+    service.answer = lambda call: service.reply(b"", status=503)
+
+    def sleep(seconds):
+        now[0] += 60
+
+    with pytest.raises(PoolError, match="does not answer"):
+        wait(managed, [7], clock=lambda: now[0], sleep=sleep)
+    assert now[0] == PATIENCE
+    with pytest.raises(TimeoutError):
+        wait(managed, [7], 90, clock=lambda: now[0], sleep=sleep)
+
+
+def test_a_refusal_is_not_waited_out(service, managed):
+    service.answer = lambda call: service.reply(
+        {"error": {"code": "forbidden", "message": "No."}}, status=403
+    )
+    with pytest.raises(PoolError, match="No"):
+        wait(managed, [7], sleep=pytest.fail)

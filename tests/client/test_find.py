@@ -76,11 +76,12 @@ def test_the_service_starts_by_itself_once(environ):
 
 def test_the_service_gets_no_variables_of_the_session(environ):
     session = {"JPY_PARENT_PID": "1", "GPUPOOL_JOB_DIR": "/x", "GPUPOOL_BOOT_ID": "b", "A": "1"}
+    session |= {"GPUPOOL_TOKEN": "gpj_1", "GPUPOOL_HUB_SOCKET": "/x", "JUPYTERHUB_API_URL": "http://x"}
     find_pool({**environ, **session})
     given = json.loads(Path(environ["GPUPOOL_HOME"], "environment").read_text())
     assert given["GPUPOOL_BOOT_ID"] == "b"
     assert given["A"] == "1"
-    assert {"JPY_PARENT_PID", "GPUPOOL_JOB_DIR"}.isdisjoint(given)
+    assert (session.keys() - {"GPUPOOL_BOOT_ID", "A"}).isdisjoint(given)
 
 
 def test_two_labs_start_one_service(environ):

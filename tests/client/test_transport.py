@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client import peers
+from jupyter_gpupool.client.address import UnixAddress, parse
 from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
 from jupyter_gpupool.client.transport import PAUSES, Connection
 
@@ -138,6 +140,10 @@ def test_the_kernel_says_who_listens(service):
     [
         ("http://pool.example/services/gpupool", "plain http would show your token"),
         ("unix:run/service.sock", "must be absolute"),
+        ("unix:/run/hub.sock?uid=", "after uid= comes the number"),
+        ("unix:/run/hub.sock?uid=-1", "after uid= comes the number"),
+        ("unix:/run/hub.sock?uid=gpupool", "after uid= comes the number"),
+        ("https://host:port", "is not an address"),
         ("ftp://localhost", "is not an address"),
         ("nonsense", "is not an address"),
     ],
@@ -154,11 +160,46 @@ def test_addresses_that_can_be_used(url):
     assert Connection(url).url == url
 
 
+def test_a_sockets_address_may_name_the_account_that_serves_it():
+    assert parse("unix:/run/hub.sock?uid=990") == UnixAddress("/run/hub.sock", 990)
+    assert parse("unix:/odd?name/x.sock") == UnixAddress("/odd?name/x.sock", None)
+    assert str(UnixAddress("/run/hub.sock", 990)) == "unix:/run/hub.sock?uid=990"
+    assert str(UnixAddress("/run/hub.sock", None)) == "unix:/run/hub.sock"
+
+
+def test_who_can_bring_a_service_back_is_said(folder):
+    own = Connection(f"unix:{folder}/x.sock", pauses=())
+    with pytest.raises(ServiceDown, match="Start it with: jupyter gpupool serve"):
+        own.request("GET", "whoami")
+    with pytest.raises(ServiceDown, match="Your Hub's administrator runs it"):
+        Connection(f"{own.url}?uid=0", pauses=()).request("GET", "whoami")
+
+
 def test_a_token_goes_along_only_where_one_was_given(service):
     Connection(service.url).request("GET", "whoami")
     Connection(service.url, token="t0ken").request("GET", "whoami")
     assert "Authorization" not in service.calls[0].headers
     assert service.calls[1].headers["Authorization"] == "token t0ken"
+
+
+@pytest.mark.parametrize(
+    ("version", "notes"),
+    [
+        (None, []),
+        (__version__, []),
+        (f"{__version__}.post1", []),
+        ("99.1.0", [f"The pool's service is of version 99.1.0, and this is {__version__}."]),
+    ],
+)
+def test_a_service_of_another_minor_version_is_noted_once(service, version, notes):
+    said = []
+    headers = {"X-Gpupool-Version": version} if version else {}
+    service.answer = lambda call: service.reply({}, headers=headers)
+    connection = Connection(service.url, note=said.append)
+    for _ in range(2):
+        assert connection.request("GET", "whoami").status == 200
+    with connection.stream("events"):
+        assert said == notes
 
 
 def test_errors_carry_all_fields_of_the_reply():

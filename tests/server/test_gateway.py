@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 
 import pytest
 
 from jupyter_gpupool.client.errors import PoolError, ServiceDown
 from jupyter_gpupool.client.transport import Connection
-from jupyter_gpupool.server.gateway import Gateway, Starting
+from jupyter_gpupool.server.gateway import Gateway, NotYours, Starting
 
 
 @pytest.fixture
@@ -161,3 +162,57 @@ async def test_a_slow_answer_does_not_hold_up_the_server(ask, service, jp_fetch)
     assert not waiting.done()
     service.hold.set()
     assert (await waiting).code == 200
+
+
+# -- a pool that its Hub's administrator runs ----------------------------------------------------------
+
+
+@pytest.fixture
+def hubs(service, monkeypatch):
+    """Let this server's environment name the service as its Hub's; no stand-in for the client."""
+    url = f"{service.url}?uid={os.geteuid()}"
+    monkeypatch.setenv("GPUPOOL_URL", url)
+    monkeypatch.setenv("GPUPOOL_HUB_URL", url)
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "t0ken")
+    return Gateway()
+
+
+async def test_a_hubs_pool_is_asked_with_the_servers_token(service, hubs):
+    service.says("GET quota", {})
+    assert (await hubs.request("GET", "quota")).status == 200
+    assert service.calls[0].headers["Authorization"] == "token t0ken"
+    assert not hubs.startable
+
+
+async def test_a_hubs_pool_that_is_down_is_never_started_from_here(service, hubs, tmp_path):
+    service.stop()
+    with pytest.raises(ServiceDown, match=r"does not answer.*Your Hub's administrator runs it"):
+        await hubs.request("GET", "quota")
+    with pytest.raises(NotYours, match="only they can start it"):
+        await hubs.start()
+    again = service.again()
+    again.says("GET quota", {})
+    assert (await hubs.request("GET", "quota")).status == 200
+    again.stop()
+    assert not (tmp_path / "home").exists()
+
+
+async def test_start_of_a_hubs_pool_is_refused_in_a_sentence(ask, service, hubs):
+    answer = await ask("start", "POST")
+    refusal = json.loads(answer.body)
+    assert (answer.code, refusal["error"]["code"], refusal["startable"]) == (403, "not_yours", False)
+
+
+async def test_whether_the_user_can_start_the_service_is_said_beside_what_is_wrong(ask, service):
+    service.crash()
+    assert json.loads((await ask("quota")).body)["startable"] is True
+
+
+async def test_a_server_without_a_pool_of_its_hubs_says_so_and_finds_one_that_comes(service, monkeypatch):
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "t0ken")
+    gateway = Gateway()
+    with pytest.raises(PoolError, match="the Hub has no pool yet"):
+        await gateway.request("GET", "quota")
+    monkeypatch.setenv("GPUPOOL_HUB_URL", f"{service.url}?uid={os.geteuid()}")
+    service.says("GET quota", {})
+    assert (await gateway.request("GET", "quota")).status == 200
