@@ -52,6 +52,7 @@ COMMANDS = {
     "policy": ("policy:POLICY", "check, show, compare, apply or roll back the policy"),
     "report": _asks("report"),
     "doctor": ("doctor:DOCTOR", "check what the pool needs on this machine"),
+    "install": ("install:INSTALL", "make this server ready for a JupyterHub with a pool"),
     "launcher": ("launcher:LAUNCHER", "run by root: starts jobs and servers as their users' accounts"),
     "login": ("login:LOGIN", "use the pool of a JupyterHub from this terminal"),
     "logout": ("login:LOGOUT", "forget that Hub's pool"),

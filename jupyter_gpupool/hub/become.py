@@ -11,6 +11,8 @@ import os
 import pwd
 import sys
 
+from jupyter_gpupool.engines.local.identity import Account, drop
+
 
 def main(account: str, *command: str) -> None:
     """Execute `command` as `account`; end with a sentence where that is impossible."""
@@ -26,10 +28,10 @@ def main(account: str, *command: str) -> None:
 def become(account: str) -> None:
     """Take the account's groups, user, home and folder, for good."""
     found = pwd.getpwnam(account)
-    os.initgroups(found.pw_name, found.pw_gid)
-    os.setresgid(found.pw_gid, found.pw_gid, found.pw_gid)
-    os.setresuid(found.pw_uid, found.pw_uid, found.pw_uid)
-    os.environ.update(HOME=found.pw_dir, USER=found.pw_name, LOGNAME=found.pw_name, SHELL="/bin/sh")
+    groups = tuple(os.getgrouplist(account, found.pw_gid))
+    taken = Account(account, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
+    drop(taken)
+    os.environ.update(taken.environment())
     os.chdir("/")
 
 
