@@ -20,13 +20,13 @@ def configure(c: Any) -> None:
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{HUB}"
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{PROXY}"
     c.JupyterHub.authenticator_class = "dummy"
-    c.Authenticator.allowed_users = {"ada", "eve smith"}
+    c.Authenticator.allowed_users = {"ada", "bob", "eve smith"}
     c.JupyterHub.token_expires_in_max_seconds = int(os.environ["MAX_SECONDS"])
     c.JupyterHub.custom_scopes = {"custom:gpupool:submit": {"description": "Submit jobs to the GPU pool"}}
     c.JupyterHub.load_roles = [
         {
             "name": "pool",
-            "users": ["ada"],
+            "users": ["ada", "bob"],
             "scopes": ["access:services!service=gpupool", "custom:gpupool:submit"],
         }
     ]
@@ -41,7 +41,7 @@ def configure(c: Any) -> None:
 
 
 def serve() -> None:
-    """Answer who asks, to those whom the Hub lets in."""
+    """Answer who asks, to those whom the Hub lets in; fail for bob."""
     from jupyterhub.services.auth import HubAuth
     from tornado import ioloop, web
 
@@ -54,6 +54,10 @@ def serve() -> None:
             if not user or not auth.check_scopes(auth.access_scopes, user):
                 self.set_status(403)
                 self.finish(json.dumps({"error": {"code": "forbidden", "message": "Not in this pool."}}))
+                return
+            if user["name"] == "bob":
+                self.set_status(503)
+                self.finish(json.dumps({"error": {"code": "unavailable", "message": "Not for bob today."}}))
                 return
             self.finish({"user": user["name"], "scopes": user["scopes"], "version": "0"})
 

@@ -162,13 +162,15 @@ def test_a_token_that_may_make_none_is_kept_itself(hub, login):
     assert login("logout") == (0, "You were not logged in.\n")
 
 
-def test_somebody_whom_the_pool_does_not_let_in_gets_its_sentence_and_no_token(hub, login):
-    pasted = hub.token("eve smith")
-    before = hub.notes(pasted, "eve smith")
-    code, said = login("login", hub.url, pasted=pasted)
-    assert (code, said) == (1, "Not in this pool.\n")
+@pytest.mark.parametrize(
+    ("user", "sentence"), [("eve smith", "Not in this pool.\n"), ("bob", "Not for bob today.\n")]
+)
+def test_where_the_pool_refuses_its_sentence_is_shown_and_no_token_is_left(hub, login, user, sentence):
+    pasted = hub.token(user)
+    before = hub.notes(pasted, user)
+    assert login("login", hub.url, pasted=pasted) == (1, sentence)
     assert logins.stored(os.environ) is None
-    assert hub.notes(pasted, "eve smith") == before
+    assert hub.notes(pasted, user) == before
 
 
 @pytest.mark.parametrize(
