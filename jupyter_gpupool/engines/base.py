@@ -196,3 +196,12 @@ class Engine(Protocol):
 
     async def forget(self, key: str) -> None:
         """Drop an end that was recorded elsewhere; an unknown key is no error."""
+
+    async def left(self, key: str) -> bool:
+        """Whether a process of an attempt is left that `list` does not tell of.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot look now.
+        """

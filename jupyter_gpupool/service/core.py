@@ -198,7 +198,7 @@ async def open_service(
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, tokens, news)
     sessions = Sessions(controller, releases, news)
-    servers = Servers(controller, engine, releases, news, config.jobs, ask_hub=known_servers, clock=monotonic)
+    servers = Servers(controller, engine, releases, news, ask_hub=known_servers, clock=monotonic)
     await engine.open(ended)
     stack.push_async_callback(engine.close)
     root = (config.engine_home / "run").stat().st_uid == 0

@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
-from jupyter_gpupool.engines.local.proctree import marked
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
 from jupyter_gpupool.policy.units import format_duration
@@ -263,7 +262,7 @@ class Runs:
         """
         known = {item.key: item for item in attempts}
         for job in [job for job in self._ledger.jobs.values() if job.state.live]:
-            self._adopt(job, known.pop(key_of(job), None))
+            await self._adopt(job, known.pop(key_of(job), None))
         for key, item in known.items():
             if isinstance(item, Ended):
                 self.ended(item)
@@ -271,7 +270,7 @@ class Runs:
                 log.warning("The engine runs %s, which the ledger does not know as live; it is stopped", key)
                 await self._engine.stop(key, cause="cancel", grace_s=0)
 
-    def _adopt(self, job: Job, item: Started | Ended | None) -> None:
+    async def _adopt(self, job: Job, item: Started | Ended | None) -> None:
         lease = self._lease(job)
         if isinstance(item, Ended):
             self.ended(item)
@@ -281,7 +280,7 @@ class Runs:
             self._ledger.requeue_job(job.id, job.attempt, REBOOT, self._controller.now)
         elif job.state is JobState.STARTING:
             self.launch(lease)
-        elif marked(self._folder(job)):
+        elif await self._left(job):
             log.warning("Job %s runs, but the engine does not know it; it keeps its lease", job.id)
             self._spawn(self._wait_until_gone(job))
         else:
@@ -289,14 +288,19 @@ class Runs:
 
     async def _wait_until_gone(self, job: Job) -> None:
         """Queue a job again that the engine does not know, once no process of it is left."""
-        while await asyncio.get_running_loop().run_in_executor(None, marked, self._folder(job)):
+        while await self._left(job):
             await asyncio.sleep(LOOK_S)
         if self._attempt(key_of(job)):
             self._ledger.requeue_job(job.id, job.attempt, LOST, self._controller.now)
             self._after(job.id)
 
-    def _folder(self, job: Job) -> str:
-        return str(self._config.jobs / str(job.id) / str(job.attempt))
+    async def _left(self, job: Job) -> bool:
+        """Whether a process of the job's attempt may be left: when nobody can say, one may."""
+        try:
+            return await self._engine.left(key_of(job))
+        except EngineError as error:
+            log.warning("Whether job %s still runs is not known: %s", job.id, error)
+            return True
 
     async def close(self) -> None:
         """Wait for what is under way with the engine; jobs go on."""

@@ -14,15 +14,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started
-from jupyter_gpupool.engines.local.proctree import marked
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, SessionState
-from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.release import Releases
@@ -62,8 +59,6 @@ class Servers:
 
     Parameters
     ----------
-    jobs
-        The folder in which the engine keeps what runs.
     ask_hub
         Which servers the Hub has, running or starting; None = it does not say.
     clock
@@ -76,7 +71,6 @@ class Servers:
         engine: Engine,
         releases: Releases,
         news: News,
-        jobs: Path,
         *,
         ask_hub: Callable[[], Awaitable[Known | None]] | None = None,
         patience: Patience = Patience(),
@@ -87,7 +81,6 @@ class Servers:
         self._engine = engine
         self._releases = releases
         self._news = news
-        self._jobs = jobs
         self._ask_hub = ask_hub
         self._patience = patience
         self._clock = clock
@@ -267,8 +260,7 @@ class Servers:
 
     async def _let_go(self, session: SessionRecord, reason: str) -> None:
         """End a session, unless a process of it is left that the engine does not know."""
-        left = await aside(marked, str(self._jobs / key_of(session))) if reason is UNUSED else ()
-        if left:
+        if reason is UNUSED and await self._engine.left(key_of(session)):
             log.warning("Server %s runs, but the engine does not know it; it keeps its lease", session.id)
             return
         log.info("Lease %s of %s is over: %s", session.id, session.owner, reason)

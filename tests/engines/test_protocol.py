@@ -55,6 +55,7 @@ def test_a_specification_survives_the_way(argument, workdir, environment):
         ({"argv": []}, "names no program"),
         ({"argv": "sh"}, "'argv'"),
         ({"argv": ["a\0b"]}, "NUL"),
+        ({"argv": ["\ud800"]}, "must be text"),
         ({"environment": {"A": 1}}, "text"),
         ({"key": "7/1"}, "must read 7/2"),
         ({"folder": "jobs/7"}, "absolute"),

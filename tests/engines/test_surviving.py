@@ -373,3 +373,18 @@ def _removed(directory: Path) -> bool:
 
 def _fields(spec: object) -> dict[str, object]:
     return {name: getattr(spec, name) for name in spec.__slots__}
+
+
+async def test_what_is_left_of_an_attempt_is_seen_without_its_record(bench):
+    spec = bench.spec("sh", "-c", "echo up; sleep 100")
+    await bench.engine.start(spec)
+    await bench.logged(spec, 1)
+    (bench.home / "run" / "attempts" / f"{spec.job}.{spec.attempt}").unlink()
+    bench.kill(bench.launcher_pid())
+    assert await bench.engine.list() == []
+    assert await bench.engine.left(spec.key)
+    assert not await bench.engine.left(f"{spec.key}0")
+    for pid in bench.job_pids(spec):
+        bench.kill(pid)
+    while await bench.engine.left(spec.key):
+        await asyncio.sleep(0.02)

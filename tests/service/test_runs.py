@@ -33,6 +33,7 @@ class FakeEngine:
         self.started: list[str] = []
         self.stopped: list[tuple[str, str, int]] = []
         self.forgotten: list[str] = []
+        self.remaining: set[str] = set()
         self.failing: list[Exception] = []
         self.survival = Survival(True, "")
         self.on_event: Callable[[Ended], None] = lambda ended: None
@@ -59,6 +60,9 @@ class FakeEngine:
     async def forget(self, key: str) -> None:
         self.forgotten.append(key)
         self.known.pop(key, None)
+
+    async def left(self, key: str) -> bool:
+        return key in self.remaining
 
     def end(self, key: str, **changes: Any) -> None:
         ended = replace(Ended(key, 0, None, "exit", "", None, False, 0.0, True), **changes)
@@ -371,15 +375,14 @@ def test_boot_frees_nothing_that_may_still_run(
         assert state(service, 1) is JobState.RUNNING
         assert lease_state(service, 1) is LeaseState.HELD
 
-        there[0] = False
+        engine.remaining.clear()
         await until(lambda: engine.started, ["1/1", "1/2"])
         assert service.ledger.jobs[1].reason == runs.LOST
 
-    there = [True]
     monkeypatch.setattr(runs, "LOOK_S", 0.01)
-    monkeypatch.setattr(runs, "marked", lambda folder: there[0])
     serve(before)
     engine.known.clear()
+    engine.remaining.add("1/1")
     serve(unknown_but_there)
 
 

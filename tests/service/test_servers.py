@@ -40,6 +40,7 @@ class Engine:
         self.files = DirectFiles(jobs)
         self.survival = Survival(True, "")
         self.known: dict[str, Started | Ended] = {}
+        self.remaining: set[str] = set()
         self.stopped: list[str] = []
         self.deaf = False
 
@@ -60,6 +61,10 @@ class Engine:
 
     async def forget(self, key: str) -> None:
         self.known.pop(key, None)
+
+    async def left(self, key: str) -> bool:
+        self._answer()
+        return key in self.remaining
 
     def begin(self, session: SessionRecord) -> str:
         key = f"{session.id}/1"
@@ -279,9 +284,9 @@ def test_from_its_grant_on_a_lease_has_its_whole_time(play: Any, clock: Clock) -
 
 
 def test_a_process_that_the_engine_does_not_know_keeps_its_lease(
-    play: Any, clock: Clock, monkeypatch: Any
+    play: Any, clock: Clock, engine: Engine
 ) -> None:
-    monkeypatch.setattr(servers, "marked", lambda folder: {1} if folder.endswith("/jobs/1/1") else set())
+    engine.remaining.add("1/1")
 
     async def scenario(service: Service) -> None:
         session, other = add(service), add(service, "bob/")

@@ -26,7 +26,7 @@ from jupyter_gpupool.engines.local import identity
 from jupyter_gpupool.engines.local.attempt import CLEAR_PATIENCE_S, KILL_AGAIN_S, Attempt, Clearing, Step
 from jupyter_gpupool.engines.local.broker import Broker
 from jupyter_gpupool.engines.local.cgroups import LAUNCHER, Subtree
-from jupyter_gpupool.engines.local.proctree import starttime
+from jupyter_gpupool.engines.local.proctree import marked, starttime
 from jupyter_gpupool.engines.local.protocol import report_to_json, spec_from_json
 from jupyter_gpupool.engines.local.records import ExitRecord, Index, RunnerRecord, StopRecord
 from jupyter_gpupool.engines.local.runner import Runner, fork_runner
@@ -53,7 +53,8 @@ class Launcher:
         self._subtree = subtree
         self._selector = selector
         self._trust = trust
-        self._broker = Broker(home / "jobs")
+        self._jobs = home / "jobs"
+        self._broker = Broker(self._jobs)
         self._index = Index(home)
         self._attempts: dict[str, Attempt] = {}
         self._spare: Runner | None = None
@@ -79,6 +80,8 @@ class Launcher:
             return [report_to_json(attempt.report()) for attempt in self._attempts.values()]
         elif name == "forget":
             self.forget(message["key"])
+        elif name == "left":
+            return bool(marked(str(self._jobs / message["key"])))
         elif name in ("retire", "quit"):
             self._leave(at_once=name == "quit")
         elif name == "open":
@@ -308,7 +311,8 @@ class Launcher:
         elif step == "kill":
             attempt.kill_again = now + KILL_AGAIN_S
             attempt.tree.kill()
-            signal.pidfd_send_signal(attempt.pidfd, attempt.nudge(now))
+            with suppress(ProcessLookupError):  # reaped already: its end is about to be seen
+                signal.pidfd_send_signal(attempt.pidfd, attempt.nudge(now))
         else:
             self._clear_again(attempt, now)
 

@@ -12,6 +12,7 @@ start      spec (a `WorkSpec`)             a `Started`
 stop       key, cause, grace_s             null
 list                                       list of `Started` and `Ended`, told apart by ``type``
 forget     key                             null
+left       key                             whether a process carries the attempt's mark
 retire                                     null; the launcher leaves once no job is alive
 quit                                       null; the launcher leaves at once, its jobs go on
 open       job, parts                      null, with the file's descriptor; without: no such file
@@ -47,6 +48,7 @@ _FIELDS: dict[str, dict[str, type]] = {
     "stop": {"key": str, "cause": str, "grace_s": int},
     "list": {},
     "forget": {"key": str},
+    "left": {"key": str},
     "retire": {},
     "quit": {},
     "open": {"job": int, "parts": list},
@@ -158,7 +160,7 @@ def spec_from_json(value: dict[str, Any]) -> WorkSpec:
             raise ProtocolError(f"{name!r} of a work specification must be {kinds[0].__name__}.")
     spec = WorkSpec(**{**value, "argv": tuple(value["argv"])})
     texts = (*spec.argv, *spec.environment, *spec.environment.values(), spec.workdir)
-    if not all(isinstance(text, str) and "\0" not in text for text in texts):
+    if not all(map(_can_be_passed, texts)):
         raise ProtocolError(f"Arguments and environment of {spec.key} must be text without NUL characters.")
     if not spec.argv:
         raise ProtocolError(f"The work {spec.key} names no program to run.")
@@ -199,6 +201,14 @@ def _message(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ProtocolError("A message must be one JSON object on one line.")
     return message
+
+
+def _can_be_passed(text: object) -> bool:
+    """Whether `text` can be an argument of a program."""
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
