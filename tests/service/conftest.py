@@ -13,18 +13,23 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.errors import ServiceDown
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.engines.base import Started, WorkSpec
+from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.identity import Identity, Peer
 from jupyter_gpupool.service.main import run
+from jupyter_gpupool.service.scopes import ADMINISTRATOR
 
 ENDED = ("completed", "failed", "cancelled", "timed_out")
 BASIC = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -242,3 +247,76 @@ def spawn(home: Home) -> Iterator[Callable[..., Process]]:
         running.append(Process(home, "1x1x8GiB"))
     for service in running:
         service.stop()
+
+
+def spawner(peer: Peer) -> Identity:
+    """Take whoever connects for the Hub's spawner, who is also an administrator."""
+    return Identity("root", ADMINISTRATOR | {"spawn"}, peer.uid, peer.pid)
+
+
+class HubSide:
+    """What a Hub's spawner does: asks the service, and starts servers through the launcher."""
+
+    def __init__(self, call: Caller):
+        self.call = call
+        self.home = call.home
+
+    def ask(self, user: str = "ada", server: str = "", **more: Any) -> Answer:
+        """Ask for the lease of a server."""
+        body = {"user": user, "server": server, "groups": ["team"], "version": __version__} | more
+        return self.call("POST", "spawns", body)
+
+    def lease(self, id: int, wait: int = 0) -> dict[str, Any]:
+        answer = self.call("GET", f"spawns/{id}?wait={wait}")
+        assert answer.status == 200, answer
+        return answer.body["lease"]
+
+    def choices(self, user: str = "ada", groups: str = "team") -> dict[str, Any]:
+        answer = self.call("GET", f"spawns/choices?user={user}&groups={groups}")
+        assert answer.status == 200, answer
+        return answer.body
+
+    def start(self, work: dict[str, Any], shell: str = "exec sleep 100") -> None:
+        """Start a server on its lease."""
+        given = {name: work[name] for name in work if name != "user"}
+        spec = WorkSpec(
+            kind="server",
+            argv=("sh", "-c", shell),
+            environment=BASIC,
+            workdir="/",
+            snapshot=None,
+            snapshot_sha256=None,
+            owner="ada",
+            **given,
+        )
+        self._with_launcher(lambda engine: engine.start(spec))
+
+    def kill(self, key: str) -> None:
+        """End a server by itself, whatever the service thinks."""
+        self._with_launcher(lambda engine: engine.stop(key, cause="cancel", grace_s=0))
+
+    def running(self) -> set[str]:
+        """Return the attempts that run."""
+        found = self._with_launcher(lambda engine: engine.list())
+        return {attempt.key for attempt in found if isinstance(attempt, Started)}
+
+    def _with_launcher(self, use: Callable[[LocalEngine], Awaitable[Any]]) -> Any:
+        async def ask() -> Any:
+            engine = LocalEngine(self.home.path)
+            await engine.open(lambda end: None)
+            try:
+                return await use(engine)
+            finally:
+                await engine.close()
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def hub_side(start: Start) -> Callable[..., HubSide]:
+    """Start a service in this process that takes the test for its Hub's spawner."""
+
+    def begin(pool: str = "1x2x8GiB", policy: str | None = None, **parts: Any) -> HubSide:
+        return HubSide(start(pool, policy, parts={"identify": spawner} | parts))
+
+    return begin
