@@ -7,16 +7,19 @@ attempt over it. Never: which server an attempt is, or starting a launcher.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
+from jupyter_gpupool.engines.base import Ended, EngineError, JobFiles, NoSuchFileError, Started, WorkSpec
 from jupyter_gpupool.engines.local.engine import LocalEngine
 
 FIND_S = 5.0
 _KILL_S = 20.0
 _LOOK_S = 1.0
+_TAIL = 4096
 _LINKS = "gpupool_launchers"
 
 
@@ -60,6 +63,23 @@ class Attempts:
             raise EngineError(f"The launcher did not answer within {FIND_S:.0f} s.") from None
         return next((report for report in reports if report.key == key), None)
 
+    async def ended(self, key: str) -> Ended:
+        """Return the end of an attempt that was started, when it comes."""
+        while True:
+            with suppress(EngineError):
+                report = await self.find(key)
+                if isinstance(report, Ended):
+                    return report
+            await self._news()
+
+    async def last_words(self, job: int, attempt: int) -> str:
+        """Return the last line that an attempt wrote; nothing where its log cannot be read."""
+        try:
+            engine = await self._open()
+            return await asyncio.to_thread(_last_line, engine.files, job, attempt)
+        except (EngineError, NoSuchFileError, OSError):
+            return ""
+
     async def end(self, key: str, grace_s: int) -> None:
         """End an attempt: ask its processes, kill them after `grace_s` seconds, return when all are gone.
 
@@ -98,11 +118,16 @@ class Attempts:
 
     async def _news(self) -> None:
         """Wait until some attempt has ended; not for ever, since the event may have come before."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_S):
                 await self._ended.wait()
-        except TimeoutError:
-            pass
+
+
+def _last_line(files: JobFiles, job: int, attempt: int) -> str:
+    with open(files.open(job, str(attempt), "log"), "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL))
+        lines = log.read(_TAIL).decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _gone(report: Started | Ended | None) -> bool:

@@ -6,16 +6,20 @@ account, ended with every process it left, alive when the Hub is not. Never: whe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
+import socket
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
-from jupyterhub.utils import fmt_ip_url, random_port
+from jupyterhub.utils import fmt_ip_url, random_port, wait_for_server
 from traitlets import Unicode, default
 
+from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.peers import check_port
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.spawner.answers import Work
@@ -23,6 +27,8 @@ from jupyter_gpupool.spawner.attempts import Attempts
 from jupyter_gpupool.spawner.refusal import Refusal
 
 _MIB = 1 << 20
+_MOST_WORDS = 300
+_CONNECT_S = 5.0
 
 
 class LauncherSpawner(Spawner):  # type: ignore[misc]
@@ -72,7 +78,7 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
         Raises
         ------
         Refusal
-            The launcher is not there or refuses: no account of this name, no such program.
+            The launcher is not there or refuses, or the server ends before it listens.
         """
         assert self.work is not None, "the lease of a server is known before it starts"
         if not self.port:
@@ -84,7 +90,24 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
         except EngineError as error:
             raise Refusal(str(error), reason="launcher") from None
         self._pid, self._starttime = started.pid, starttime(started.pid)
+        await self._until_it_listens(self.work)
         return self._url()
+
+    async def _until_it_listens(self, work: Work) -> None:
+        """Wait for the server, so that one which cannot start says why at once."""
+        host = self.ip or "127.0.0.1"
+        listens = asyncio.create_task(wait_for_server(host, self.port, timeout=self.start_timeout))
+        ends = asyncio.create_task(self.attempts.ended(work.key))
+        try:
+            await asyncio.wait((listens, ends), return_when=asyncio.FIRST_COMPLETED)
+            if ends.done():
+                words = await self.attempts.last_words(work.job, work.attempt)
+                raise Refusal(_ended_early(ends.result(), words), reason="exited")
+            await listens
+            await asyncio.to_thread(_check_listener, host, self.port, work.user)
+        finally:
+            listens.cancel()
+            ends.cancel()
 
     def _save_now(self) -> None:
         """Write down what runs before it does, so that a Hub which dies here finds the server again."""
@@ -214,8 +237,28 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
         self.work = None
 
 
-def _exit_code(report: Ended | None) -> int:
-    """Return the exit status of an end; 0 where it is not known."""
-    if report is None or report.exit_code is None:
-        return 0 if report is None else 1
-    return report.exit_code
+def _check_listener(host: str, port: int, account: str | None) -> None:
+    """Refuse a port that a stranger took before the server did: the Hub would send its user there."""
+    uid = os.geteuid() if account is None else pwd.getpwnam(account).pw_uid
+    try:
+        with socket.create_connection((host, port), timeout=_CONNECT_S) as connection:
+            check_port(connection, {uid, 0})
+    except Refused:
+        message = f"Port {port}, which your server was to have, was taken by another account. Start it again."
+        raise Refusal(message, reason="port_taken") from None
+
+
+def _ended_early(end: Ended, last_words: str) -> str:
+    """Say that a server could not start, and the last thing it said."""
+    how = f"with exit code {end.exit_code}" if end.exit_code is not None else f"by signal {end.signal}"
+    said = end.message or last_words
+    quoted = f" The last it said: {said[:_MOST_WORDS]}" if said else ""
+    memory = " It was out of memory." if end.oom else ""
+    return f"Your server ended {how} before it listened.{memory}{quoted}"
+
+
+def _exit_code(end: Ended | None) -> int:
+    """Return the exit status of an end: 0 where nobody knows it any more, 1 of a signal."""
+    if end is None:
+        return 0
+    return 1 if end.exit_code is None else end.exit_code
