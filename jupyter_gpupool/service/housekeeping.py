@@ -47,6 +47,7 @@ class Housekeeping:
         self._bus = bus
         self._news = news
         self._told: dict[int, ProgressReply] = {}
+        self._to_remove: set[int] = set()
         self._tasks: list[asyncio.Task[NoReturn]] = []
 
     def open(self) -> None:
@@ -79,23 +80,32 @@ class Housekeeping:
         """Drop what retention no longer keeps."""
         now = self._controller.now
         try:
-            gone = self._ledger.prune(now, self._controller.policy.storage.retention)
+            self._to_remove |= set(self._ledger.prune(now, self._controller.policy.storage.retention))
         except LedgerUnavailable as error:
             log.warning("%s", error)
             return
         used = [(job.owner, job.snapshot) for job in self._ledger.jobs.values() if job.snapshot]
-        await aside(self._delete, gone, used, now)
+        await aside(self._delete, used, now)
 
-    def _delete(self, jobs: list[int], used: list[tuple[str, str]], now: int) -> None:
-        for job in jobs:
-            self._progress.forget(job)
+    def _delete(self, used: list[tuple[str, str]], now: int) -> None:
+        jobs = self._remove_jobs()
+        dropped = self._snapshots.drop_unused(used, now - UNUSED_SNAPSHOT_S)
+        if jobs or dropped:
+            log.info("Dropped %d old jobs and %d unused snapshots", jobs, dropped)
+
+    def _remove_jobs(self) -> int:
+        """Remove what jobs have left that are no longer kept; the engine may be away until the next time."""
+        removed = 0
+        for job in sorted(self._to_remove):
             try:
                 self._files.remove(job)
             except EngineError as error:
-                log.warning("The files of job %s stay: %s", job, error)
-        dropped = self._snapshots.drop_unused(used, now - UNUSED_SNAPSHOT_S)
-        if jobs or dropped:
-            log.info("Dropped %d old jobs and %d unused snapshots", len(jobs), dropped)
+                log.warning("The files of job %s are removed later: %s", job, error)
+                break
+            self._progress.forget(job)
+            self._to_remove.discard(job)
+            removed += 1
+        return removed
 
 
 async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> NoReturn:

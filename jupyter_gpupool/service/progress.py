@@ -45,13 +45,28 @@ class Progress:
     def __init__(self, sent: Path, files: JobFiles):
         self._sent = sent
         self._files = files
+        self._last: dict[int, tuple[int, ProgressReply | None]] = {}
 
     def of(self, job: Job) -> ProgressReply | None:
-        """Return what the job's latest attempt last reported; None when it has reported nothing."""
+        """Return what the job's latest attempt last reported; None when it has reported nothing.
+
+        What an attempt said that is over is asked for once.
+        """
         if not job.attempt:
             return None
-        found = [report for report in (self._last_sent(job), self._last_written(job)) if report]
-        return max(found, key=lambda report: report["at"] or "", default=None)
+        attempt, last = self._last.get(job.id, (0, None))
+        if attempt == job.attempt:
+            return last
+        sent = self._last_sent(job)
+        try:
+            written = self._last_written(job)
+        except EngineError:
+            return sent
+        found = [report for report in (sent, written) if report]
+        last = max(found, key=lambda report: report["at"] or "", default=None)
+        if not job.state.live:
+            self._last[job.id] = (job.attempt, last)
+        return last
 
     def send(self, job: Job, fraction: float | None, values: dict[str, Any], now: float) -> None:
         """Keep what the job's present attempt says at `now` (Unix seconds).
@@ -66,7 +81,8 @@ class Progress:
         write_whole(self._file(job.id), json.dumps(report))
 
     def forget(self, job: int) -> None:
-        """Drop what a job has sent."""
+        """Drop what a job has said."""
+        self._last.pop(job, None)
         self._file(job).unlink(missing_ok=True)
 
     def _file(self, job: int) -> Path:
@@ -81,10 +97,7 @@ class Progress:
         return _reply(report) if report and report.get("attempt") == job.attempt else None
 
     def _last_written(self, job: Job) -> ProgressReply | None:
-        try:
-            text = logs.tail(self._files, job.id, str(job.attempt), "progress.jsonl", size=TAIL)
-        except EngineError:
-            return None
+        text = logs.tail(self._files, job.id, str(job.attempt), "progress.jsonl", size=TAIL)
         reports = (_object(line) for line in reversed(text.splitlines()))
         return next((_reply(report) for report in reports if report is not None), None)
 

@@ -103,7 +103,7 @@ class Site:
         (self.home.path / "policy.yaml").write_text(POLICY)
         self.home.path.joinpath("policy.yaml").chmod(0o644)
         os.chown(self.home.path, service.uid, service.gid)
-        self._processes = [self._start_launcher(), self._start_service()]
+        self._launching, self._serving = self._start_launcher(), self._start_service()
 
     def _start_launcher(self) -> subprocess.Popen[bytes]:
         command = ["launcher", "--state", self.launcher, "--service-user", self._account.name]
@@ -158,8 +158,15 @@ class Site:
         self.hub.tokens[f"token of {name}".replace(" ", "-")] = name
         return self.call(f"token of {name}".replace(" ", "-"))
 
+    def kill_service(self) -> None:
+        self._serving.kill()
+        self._serving.wait()
+
+    def restart_service(self) -> None:
+        self._serving = self._start_service()
+
     def close(self) -> None:
-        for process in reversed(self._processes):
+        for process in (self._serving, self._launching):
             process.terminate()
             process.wait(20)
         self.hub.close()
@@ -286,6 +293,49 @@ def test_the_log_is_followed_while_the_job_runs(ada: Any) -> None:
     ended = ada.wait(job["id"])
     assert (ended["state"], ended["exit_code"]) == ("failed", 3)
     assert ended["diagnosis"]["lines"][-1] == "two"
+
+
+def test_it_says_how_far_it_is_and_is_told_to_stop_in_any_python(ada: Any) -> None:
+    code = """
+        import time, gpupool_job
+        gpupool_job.progress(0.25, loss=0.5)
+        print("up", flush=True)
+        while not gpupool_job.should_stop():
+            time.sleep(0.02)
+        print("saved", flush=True)
+    """
+    argv = ["/usr/bin/env", "python3", "-c", textwrap.dedent(code)]
+    job = ada("POST", "jobs", ada.command(entry={"argv": argv}, grace="20s")).body
+    assert ada("GET", f"jobs/{job['id']}/logs?wait=20").body == b"up\n"
+    shown = ada.wait(job["id"], "running")["progress"]
+    assert (shown["fraction"], shown["values"]) == (0.25, {"loss": 0.5})
+    ada("POST", f"jobs/{job['id']}/cancel")
+    assert ada.wait(job["id"])["state"] == "completed"
+    assert ada.log(job["id"]) == b"up\nsaved\n"
+
+
+def test_what_one_run_has_saved_is_the_next_ones(ada: Any) -> None:
+    shell = "cd $GPUPOOL_CHECKPOINT_DIR; [ -e saved ] && exec cat saved; id -u > saved; echo up; sleep 100"
+    job = ada.submit(shell, resumable=True)
+    assert ada("GET", f"jobs/{job['id']}/logs?wait=20").body == b"up\n"
+    ada.wait(job["id"], "running")
+    ada("POST", f"jobs/{job['id']}/requeue")
+    ended = ada.wait(job["id"], patience=40)
+    assert (ended["state"], ended["attempt"]) == ("completed", 2)
+    uid = Path(ended["out"]).stat().st_uid
+    assert ada.log(job["id"]).decode() == f"{uid}\n"
+
+
+def test_it_outlives_the_service(site: Site, ada: Any) -> None:
+    job = ada.submit("echo up; while [ ! -e $GPUPOOL_OUT_DIR/go ]; do sleep 0.05; done; echo down; exit 5")
+    ada("GET", f"jobs/{job['id']}/logs?wait=20")
+    out = Path(ada.wait(job["id"], "running")["out"])
+    site.kill_service()
+    (out / "go").touch()
+    site.restart_service()
+    ended = ada.wait(job["id"])
+    assert (ended["state"], ended["exit_code"], ended["attempt"]) == ("failed", 5, 1)
+    assert ada.log(job["id"]) == b"up\ndown\n"
 
 
 def test_nothing_of_another_user_is_there(ada: Any, bob: Any) -> None:

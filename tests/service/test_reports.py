@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.engines.local.files import DirectFiles
+from jupyter_gpupool.ledger.records import JobState
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.routes import ROUTES
 
@@ -100,8 +102,35 @@ def test_the_token_works_after_a_restart_and_is_void_after_the_end(spawn: Any) -
         assert (answer.status, answer.error["code"]) == (401, "void_token")
 
 
-def job(attempt: int) -> Any:
-    return SimpleNamespace(id=7, attempt=attempt)
+def job(attempt: int, state: JobState = JobState.RUNNING) -> Any:
+    return SimpleNamespace(id=7, attempt=attempt, state=state)
+
+
+class Files(DirectFiles):
+    """Counts what it is asked, and is away at times."""
+
+    asked, away = 0, False
+
+    def open(self, job: int, *parts: str) -> int:
+        if self.away:
+            raise EngineError("The launcher is away.")
+        self.asked += 1
+        return super().open(job, *parts)
+
+
+def test_what_is_over_is_asked_for_once_and_an_engine_that_is_away_hides_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path / "jobs")
+    progress = Progress(tmp_path / "sent", files)
+    for folder in ("out", "1"):
+        (tmp_path / "jobs" / "7" / folder).mkdir(parents=True)
+    (tmp_path / "jobs" / "7" / "1" / "progress.jsonl").write_text('{"t": 9, "fraction": 0.9}\n')
+    files.away = True
+    assert progress.of(job(1, JobState.COMPLETED)) is None
+    files.away = False
+    for _ in range(3):
+        assert progress.of(job(1, JobState.COMPLETED))["fraction"] == 0.9
+    assert files.asked == 1
+    assert progress.of(job(2)) is None
 
 
 def test_the_later_of_what_was_sent_and_written_counts(tmp_path: Path) -> None:
