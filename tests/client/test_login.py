@@ -66,19 +66,27 @@ class Hub(NamedTuple):
         ]
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def where_programs_are() -> str:
     own = Path(sys.prefix, "proxy", "node_modules", ".bin")
-    path = f"{Path(sys.executable).parent}:{own}:{os.environ['PATH']}"
+    return f"{Path(sys.executable).parent}:{own}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def hub(require, request: pytest.FixtureRequest) -> Hub:
     for program in ("configurable-http-proxy", "jupyterhub"):
-        if shutil.which(program, path=path) is None:
-            pytest.skip(f"{program} is not installed (see .ci/run)")
+        if shutil.which(program, path=where_programs_are()) is None:
+            require(f"{program} is not installed (see .ci/run)")
+    return request.getfixturevalue("running_hub")
+
+
+@pytest.fixture(scope="module")
+def running_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     with ExitStack() as stack:
         free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         ports = [sock.getsockname()[1] for sock in free]
     folder = tmp_path_factory.mktemp("hub")
     environ = {
-        "PATH": path,
+        "PATH": where_programs_are(),
         "HOME": str(folder),
         "PORTS": ",".join(map(str, ports)),
         "MAX_SECONDS": str(MAX_SECONDS),
