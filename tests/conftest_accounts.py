@@ -118,7 +118,9 @@ class SystemLauncher:
     def kill(self) -> None:
         """End the launcher alone, as abruptly as can be; its jobs go on."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
 
     def end(self) -> None:
         """End the launcher and all that it started."""

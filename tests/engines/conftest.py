@@ -25,8 +25,10 @@ from jupyter_gpupool.engines.local import daemon
 from jupyter_gpupool.engines.local.boot import boot_id
 from jupyter_gpupool.engines.local.cgroups import Subtree
 from jupyter_gpupool.engines.local.engine import LocalEngine
+from jupyter_gpupool.engines.local.identity import Account, drop
 from jupyter_gpupool.engines.local.proctree import all_pids, descendants, look_at
 from jupyter_gpupool.engines.local.protocol import open_run_directory
+from tests.conftest_accounts import Accounts, SystemLauncher
 
 T = TypeVar("T")
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -199,6 +201,53 @@ def left_behind(home: Path) -> list[str]:
             with contextlib.suppress(OSError):
                 directory.rmdir()
     return found
+
+
+class SystemBench(Bench):
+    """A bench over the system's launcher, whose work runs as ada's account unless it says otherwise."""
+
+    def __init__(self, launcher: SystemLauncher, accounts: Accounts) -> None:
+        super().__init__(launcher.state)
+        self.engine = LocalEngine(launcher.state, may_start=False)
+        self.launcher = launcher
+        self.accounts = accounts
+
+    def spec(self, *argv: str, **changes: object) -> WorkSpec:
+        ada = self.accounts.ada
+        return super().spec(*argv, **{"user": ada.name, "workdir": ada.home, **changes})
+
+    def ids(self) -> list[str]:
+        """What a process of ada's account says that it is."""
+        ada = self.accounts.ada
+        return [str((ada.uid,) * 3), str((ada.gid,) * 3), str(sorted(ada.groups))]
+
+    def as_account(self, account: Account, do: Callable[[], object]) -> str:
+        """What `do` returns, or how it failed, in a process of `account`."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                drop(account)
+                os.write(writer, str(do()).encode())
+            except BaseException as error:
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            said = file.read().decode()
+        os.waitpid(child, 0)
+        return said
+
+
+@pytest_asyncio.fixture
+async def system(system_launcher: SystemLauncher, accounts: Accounts) -> AsyncIterator[SystemBench]:
+    """A bench over the system's launcher, with an open engine."""
+    bench = SystemBench(system_launcher, accounts)
+    await bench.open()
+    yield bench
+    with contextlib.suppress(EngineError):
+        await bench.engine.close()
 
 
 async def end_everything(bench: Bench) -> None:

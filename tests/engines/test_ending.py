@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import selectors
 import signal
 
 import pytest
+
+from jupyter_gpupool.engines.local.attempt import Attempt
+from jupyter_gpupool.engines.local.cgroups import Subtree
+from jupyter_gpupool.engines.local.launcher import Launcher
+from jupyter_gpupool.engines.local.records import StopRecord
 
 pytestmark = pytest.mark.asyncio
 
@@ -181,3 +188,18 @@ async def test_peak_memory_is_reported(bench):
     assert end.peak_mib is not None
     assert 150 <= end.peak_mib < 400
     assert not end.oom
+
+
+async def test_a_runner_that_ends_while_it_is_being_killed_is_no_mishap(bench, tmp_path):
+    """Reaped with the others, its end not seen yet: there is nobody left to signal."""
+    runner = os.fork()
+    if runner == 0:
+        os._exit(0)
+    pidfd = os.pidfd_open(runner)
+    os.waitpid(runner, 0)
+    launcher = Launcher(tmp_path, "boot", Subtree(), selectors.DefaultSelector())
+    attempt = Attempt(bench.spec("true"), pidfd=pidfd, stop=StopRecord("cancel", 0.0))
+    launcher._attempts[attempt.spec.key] = attempt
+    launcher.tick(now=1.0)
+    assert attempt.kill_again > 1.0
+    os.close(pidfd)

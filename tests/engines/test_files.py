@@ -45,6 +45,7 @@ def test_a_file_is_opened(files: DirectFiles) -> None:
         (1, (".",)),
         (1, ("",)),
         (1, ("a\0b",)),
+        (1, ("\ud800",)),
         (1, ()),
         (7, ("log",)),
     ],

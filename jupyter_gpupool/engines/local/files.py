@@ -199,7 +199,12 @@ def open_folder(root: Path, *parts: str) -> Iterator[int]:
         os.close(within)
 
 
-def _plain(part: str) -> str:
-    if part in ("", ".", "..") or "/" in part or "\0" in part:
+def _plain(part: str) -> bytes:
+    """`part` as the name of a file."""
+    try:
+        name = os.fsencode(part)
+    except UnicodeEncodeError as error:
+        raise NoSuchFileError from error
+    if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
         raise NoSuchFileError
-    return part
+    return name

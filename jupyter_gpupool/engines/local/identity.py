@@ -22,6 +22,8 @@ _NO_LOGIN = ("nologin", "false")
 _DAY_S = 86400
 _SHADOW_EXPIRY = 7
 _PR_SET_DUMPABLE = 4
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the number of the system call
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -130,6 +132,7 @@ def drop(account: Account) -> None:
     OSError
         This process may not, or could still go back.
     """
+    _leave_keyring()
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
@@ -137,6 +140,13 @@ def drop(account: Account) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     if os.getresuid() != (account.uid,) * 3 or os.getresgid() != (account.gid,) * 3 or _can_go_back():
         raise PermissionError(f"this process could not become {account.name} for good")
+
+
+def _leave_keyring() -> None:
+    """Take a new session keyring, where the kernel has them: keys in the launcher's are not the job's."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def _can_go_back() -> bool:

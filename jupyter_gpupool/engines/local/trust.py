@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpupool.engines.base import EngineError, WorkSpec
+from jupyter_gpupool.engines.base import EngineError, NoSuchFileError, WorkSpec
 from jupyter_gpupool.engines.local.files import open_folder
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -51,10 +51,12 @@ class Trust:
         """
         try:
             *folders, name = Path(path).relative_to(self.snapshots).parts
-        except ValueError:
+            with open_folder(self.snapshots, *folders) as within:
+                snapshot = os.open(name, _READ, dir_fd=within)
+        except (ValueError, NoSuchFileError):
             raise _not_the_services(path) from None
-        with open_folder(self.snapshots, *folders) as within:
-            snapshot = os.open(name, _READ, dir_fd=within)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
         found = os.fstat(snapshot)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != self.uid:
             os.close(snapshot)
