@@ -154,9 +154,9 @@ class Servers:
         """
         gone = True
         if self._ledger.sessions[session.id].state is SessionState.HELD:
-            await self._engine.stop(key_of(session), cause="cancel", grace_s=GRACE_S)
-            attempt = await self._attempt(session)
-            gone = attempt is None or (isinstance(attempt, Ended) and attempt.tree_gone)
+            gone = await self._gone(session)
+            if not gone:
+                await self._engine.stop(key_of(session), cause="cancel", grace_s=GRACE_S)
         present = self._ledger.sessions[session.id]
         if _live(present):
             self._record_end(present, reason, gone)
@@ -196,7 +196,7 @@ class Servers:
         for report in known.values():
             if isinstance(report, Ended):
                 self.ended(report)
-        for session in self._sessions():
+        for session in filter(_live, self._sessions()):
             lease = None if session.lease is None else self._ledger.leases[session.lease]
             if lease and lease.boot_id != self._ledger.boot_id and key_of(session) not in known:
                 self._record_end(session, REBOOT, gone=True)
@@ -239,6 +239,8 @@ class Servers:
             attempt = attempts.get(key_of(session))
             if isinstance(attempt, Ended):
                 self.ended(attempt)
+            elif session.state is SessionState.RELEASING:
+                await self._release_lost(session, attempt)
             elif _live(session) and (reason := self._lapsed(session, attempt)):
                 await self._let_go(session, reason)
         for key, report in attempts.items():
@@ -266,6 +268,11 @@ class Servers:
         log.info("Lease %s of %s is over: %s", session.id, session.owner, reason)
         await self.end(session, reason)
 
+    async def _release_lost(self, session: SessionRecord, attempt: Started | None) -> None:
+        """Free the lease of a server that the engine has lost, once none of its processes is left."""
+        if attempt is None and not await self._engine.left(key_of(session)):
+            self._releases.tree_gone(key_of(session))
+
     async def _clear(self, attempt: Started | Ended) -> None:
         """Stop a server that was started when its lease was gone; forget one that ended long ago."""
         if isinstance(attempt, Started):
@@ -279,7 +286,7 @@ class Servers:
         if known is None:
             return
         now = self._clock()
-        for session in self._sessions():
+        for session in filter(_live, self._sessions()):
             user, _, name = (session.server or "").partition("/")
             if key_of(session) not in live or name in known.get(user, ()):
                 self._missed.pop(session.id, None)
@@ -290,11 +297,19 @@ class Servers:
 
     def _sessions(self) -> list[SessionRecord]:
         sessions = self._ledger.sessions.values()
-        return [session for session in sessions if session.server is not None and _live(session)]
+        over = SessionState.ENDED
+        return [session for session in sessions if session.server is not None and session.state is not over]
 
     def _of(self, key: str) -> SessionRecord | None:
         session = self._ledger.sessions.get(int(key.partition("/")[0]))
         return session if session is not None and session.server is not None else None
+
+    async def _gone(self, session: SessionRecord) -> bool:
+        """Whether no process of a server is left, or there has been none."""
+        attempt = await self._attempt(session)
+        if isinstance(attempt, Started):
+            return False
+        return attempt.tree_gone if attempt else not await self._engine.left(key_of(session))
 
     async def _attempt(self, session: SessionRecord) -> Started | Ended | None:
         key = key_of(session)

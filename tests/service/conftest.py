@@ -13,7 +13,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,12 +201,14 @@ def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 class Process:
     """A service in a process of its own, which can be killed."""
 
-    def __init__(self, home: Home, pool: str, **environment: str):
+    SERVE = ("-m", "jupyter_gpupool.app", "serve", "--allow-root")
+
+    def __init__(self, home: Home, pool: str, program: Sequence[str] = SERVE, **environment: str):
         self.home = home
         self.call = Caller(home)
         with open(home.path / "test.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_gpupool.app", "serve", "--allow-root"],
+                [sys.executable, *program],
                 env={**os.environ, "GPUPOOL_HOME": str(home.path), "GPUPOOL_SIMULATE": pool, **environment},
                 stdout=log,
                 stderr=log,
@@ -238,8 +240,8 @@ def spawn(home: Home) -> Iterator[Callable[..., Process]]:
     """Start a service in a process of its own."""
     running: list[Process] = []
 
-    def begin(pool: str = "1x1x8GiB", **environment: str) -> Process:
-        running.append(Process(home, pool, **environment))
+    def begin(pool: str = "1x1x8GiB", **options: Any) -> Process:
+        running.append(Process(home, pool, **options))
         return running[-1]
 
     yield begin
@@ -320,3 +322,9 @@ def hub_side(start: Start) -> Callable[..., HubSide]:
         return HubSide(start(pool, policy, parts={"identify": spawner} | parts))
 
     return begin
+
+
+@pytest.fixture(scope="session")
+def as_hub() -> type[HubSide]:
+    """Speak as a Hub's spawner to a service that a test has started by itself."""
+    return HubSide

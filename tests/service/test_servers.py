@@ -297,6 +297,21 @@ def test_a_process_that_the_engine_does_not_know_keeps_its_lease(
     play(scenario)
 
 
+def test_one_that_the_engine_lost_is_free_when_its_last_process_is(play: Any, engine: Engine) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        engine.remaining.add(f"{session.id}/1")
+        await service.servers.end(session, "Enough.")
+        for _ in range(2):
+            await service.servers.look()
+            assert state(service, session) == ("releasing", "Enough.")
+        engine.remaining.clear()
+        await service.servers.look()
+        assert state(service, session) == ("ended", "Enough.")
+
+    play(scenario)
+
+
 def test_a_server_that_is_started_too_late_is_stopped(play: Any, engine: Engine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
