@@ -318,8 +318,8 @@ class HubSide:
 def hub_side(start: Start) -> Callable[..., HubSide]:
     """Start a service in this process that takes the test for its Hub's spawner."""
 
-    def begin(pool: str = "1x2x8GiB", policy: str | None = None, **parts: Any) -> HubSide:
-        return HubSide(start(pool, policy, parts={"identify": spawner} | parts))
+    def begin(cards: str = "1x2x8GiB", policy: str | None = None, **parts: Any) -> HubSide:
+        return HubSide(start(cards, policy, parts={"identify": spawner} | parts))
 
     return begin
 

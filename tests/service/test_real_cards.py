@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +63,20 @@ def test_processes_of_no_lease_are_shown(start: Any, pool: RealPool, monkeypatch
     assert [lease["job"] for lease in card["leases"]] == [job["id"]]
     stranger.kill()
     stranger.wait()
+
+
+def test_a_server_is_no_stranger(
+    hub_side: Any, pool: RealPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub = hub_side(pool=pool)
+    work = hub.ask(groups=["everyone"], slice="1").body["work"]
+    hub.start(work, f"echo $$ > {tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid; sleep 100")
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.02)
+    pid = int((tmp_path / "pid").read_text())
+    monkeypatch.setattr(RealPool, "on_cards", (Process(pid, "SIM-node1-0", 100, "compute"),))
+    card = hub.call("GET", "pool").body["nodes"][0]["gpus"][0]
+    assert (card["strangers"], len(card["leases"])) == ([], 1)
 
 
 def test_a_sick_card_takes_no_work_and_says_why(start: Any, pool: RealPool) -> None:

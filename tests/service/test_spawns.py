@@ -106,6 +106,9 @@ def test_who_does_not_want_to_wait_is_refused_and_nothing_is_queued(hub_side: An
     assert (answer.status, answer.error["code"]) == (409, "no_room")
     assert answer.error["retry_at"] == first["expires_at"]
     assert hub.call("GET", f"spawns/{first['id'] + 1}").status == 404
+    ticket = hub.ask("ada", slice="1").body["lease"]
+    assert hub.ask("ada", slice="1", wait=False).error["code"] == "no_room"
+    assert hub.lease(ticket["id"])["state"] == "requested"
     assert hub.ask("ada", slice="0", wait=False).status == 201
 
 
@@ -132,6 +135,18 @@ def test_a_server_that_runs_is_ended_before_it_starts_anew(hub_side: Any) -> Non
     assert hub.lease(work["job"])["state"] in ("releasing", "free")
     assert hub.lease(again["id"], wait=20)["state"] == "held"
     assert (hub.lease(work["job"])["state"], hub.running()) == ("free", set())
+
+
+def test_what_is_being_given_back_counts_against_nobody(hub_side: Any) -> None:
+    hub = hub_side("1x2x8GiB", SITE)
+    work = hub.ask(slice="1").body["work"]
+    hub.start(work, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.05; done")
+    hub.call("DELETE", f"spawns/{work['job']}")
+    assert hub.choices()["groups"][0]["slices"][3]["state"] == "available"
+    for server in ("", "second"):
+        answer = hub.ask(server=server, slice="1/2")
+        assert answer.status in (201, 202)
+        assert hub.lease(answer.body["lease"]["id"], wait=20)["state"] == "held"
 
 
 def test_without_a_choice_one_gets_the_smallest(hub_side: Any) -> None:

@@ -46,7 +46,8 @@ async def request(call: Call[SpawnRequest]) -> tuple[int, SpawnReply]:
 async def _queued(service: Service, new: NewSession, *, wait: bool) -> SessionRecord:
     """Return the server's session: the one there is, if nobody has made use of it, or a new one."""
     earlier = service.servers.present(new.server or "")
-    if earlier and await service.servers.reusable(earlier, new):
+    held = earlier is not None and earlier.state is SessionState.HELD
+    if earlier and (wait or held) and await service.servers.reusable(earlier, new):
         service.servers.asked(earlier)
         return earlier
     at = moment(service.controller, new.owner, instead=earlier)
