@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jupyter_gpupool.client.text import plain
 from jupyter_gpupool.spawner.refusal import Refusal
 
 WhenFull = Literal["wait", "cpu"]
@@ -120,7 +119,8 @@ def _shown(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         text = type(value).__name__
-    return plain(text if len(text) <= 60 else text[:57] + "…")
+    short = text if len(text) <= 60 else text[:57] + "…"
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in short)
 
 
 def _wrong(message: str) -> Refusal:

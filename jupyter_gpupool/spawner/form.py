@@ -19,7 +19,7 @@ from jupyter_gpupool.spawner.choice import CPU_ONLY, pick
 View = dict[str, Any]
 Json = Mapping[str, Any]
 
-_STANDING = {"available": "Free now", "waits": "You would wait", "refused": "Not now"}
+_STANDING = {"available": "Free now", "waits": "You would wait", "refused": "Not available"}
 
 
 def render(choices: Json, remembered: Json) -> str:
@@ -60,31 +60,29 @@ def view(choices: Json, remembered: Json) -> View:
 
 def _group(group: Json) -> View:
     meters = [
-        _meter("You", group["user_used_milli"], group["user_limit_milli"], _gpus),
-        _meter(group["name"] or "Everybody", group["used_milli"], group["limit_milli"], _gpus),
+        _meter("You", group["user_used_milli"], group["user_limit_milli"], "GPU"),
+        _meter("Your sessions", group["user_sessions"], group["user_sessions_limit"], ""),
+        _meter(str(group["name"]), group["used_milli"], group["limit_milli"], "GPU"),
     ]
-    if group["user_sessions_limit"] is not None:
-        meters.insert(1, _meter("Your servers", group["user_sessions"], group["user_sessions_limit"], str))
     return {
         "name": group["name"],
-        "meters": [] if group["name"] is None else meters,
+        "meters": meters if group["name"] is not None else [],
         "offers": [_offer(group["name"], offer) for offer in group["slices"]],
     }
 
 
-def _meter(name: str, used: int, limit: int | None, text: Any) -> View:
+def _meter(name: str, used: int, limit: int | None, unit: str) -> View:
+    text = thousandths if unit else str
+    amount = text(used) if limit is None else f"{text(used)} of {text(limit)}"
+    most = text(used if limit is None else limit)
     return {
         "name": name,
         "used": used,
         "limit": limit,
         "percent": min(100, round(100 * used / limit)) if limit else 0,
         "full": limit is not None and used >= limit,
-        "text": f"{text(used)} of {text(limit)}" if limit is not None else text(used),
+        "text": f"{amount} {unit if most == '1' else unit + 's'}" if unit else amount,
     }
-
-
-def _gpus(milli: int) -> str:
-    return f"{thousandths(milli)} GPU" + ("" if milli == 1000 else "s")
 
 
 def _offer(group: str | None, offer: Json) -> View:

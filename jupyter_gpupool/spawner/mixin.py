@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -61,6 +62,9 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         ``group``, ``slice``, ``partition`` and ``when_full`` of the server say the same.
         """,
     ).tag(config=True)
+
+    seen_by_the_pool = False
+    """Whether the pool's own launcher runs the servers, so that the service knows which of them live."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -202,7 +206,14 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         status = await maybe_future(super().poll()) if self._backend_started else 0
         if status is not None and lease is not None:
             await self._give_back(lease)
+        elif lease is not None and not self.seen_by_the_pool:
+            await self._claim(lease)
         return status
+
+    async def _claim(self, lease: int) -> None:
+        """Tell the service that the lease is in use; it hears of the launcher's servers by itself."""
+        with suppress(PoolError):
+            await self.pool.look(lease)
 
     async def stop(self, now: bool = False) -> None:
         """Stop the server and give its lease back.

@@ -92,6 +92,7 @@ async def test_it_waits_while_the_service_restarts(site: Site, monkeypatch: pyte
 
 
 async def test_it_gives_up_when_the_service_stays_silent(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "PAUSES", ())
     monkeypatch.setattr(queue_module, "AGAIN_S", 0.01)
     monkeypatch.setattr(queue_module, "SILENCE_S", 0.0)
     user = await wait_in_queue(site)
