@@ -47,8 +47,8 @@ def _refused(facts: Facts) -> Explanation:
 
 
 def _dependency(facts: Facts) -> Explanation:
-    before = " and ".join(map(str, facts["after"]))
-    return Explanation(f"Waits for {before} to end.", f"It clears by itself when {before} has ended.")
+    before = " and ".join(f"{facts['kind']} {id_}" for id_ in facts["after"])
+    return Explanation(f"Waits for {before} to end first.", f"It clears by itself when {before} has ended.")
 
 
 def _outside_window(facts: Facts) -> Explanation:

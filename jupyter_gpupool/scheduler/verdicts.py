@@ -38,7 +38,7 @@ class Judge:
             return Reason.INVALID, {"why": work.invalid}
         refusal = self._feasible.problem(work)
         if refusal is None and work.after:
-            return Reason.DEPENDENCY, {"after": work.after}
+            return Reason.DEPENDENCY, {"kind": work.kind, "after": work.after}
         if refusal is None:
             raise ValueError(f"work {work.id} takes part in the ranking")
         return refusal.reason, {

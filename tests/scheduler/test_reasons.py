@@ -195,7 +195,10 @@ def test_work_that_comes_after_other_work(pool):
     holder = pool.lease(pool.session(7), pool.gpus(1), NOW + HOUR)
     snapshot = pool.snapshot([pool.session(8, after=(7,)), pool.job(9, after=(7, 8))], [holder])
     told = why(snapshot, 8)
-    assert (told.message, told.clears) == ("Waits for 7 to end.", "It clears by itself when 7 has ended.")
+    assert (told.message, told.clears) == (
+        "Waits for session 7 to end first.",
+        "It clears by itself when session 7 has ended.",
+    )
     found = plan(snapshot, NOW)
     assert (found.starts, found.promises) == ((), ())
     assert found.verdicts[9].reason is Reason.DEPENDENCY

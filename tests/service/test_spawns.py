@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from jupyter_gpupool.engines.local.identity import Account
+from jupyter_gpupool.service import accounts
+from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.replies import ChoicesReply, SpawnReply
 
 SLICES = (
@@ -168,6 +171,28 @@ def test_who_is_in_no_group_gets_cpus_only(hub_side: Any) -> None:
     found = hub.choices(groups="nobody")
     assert found["message"] == answer.error["message"]
     assert [cut["slice"] for group in found["groups"] for cut in group["slices"]] == ["0"]
+
+
+@pytest.mark.parametrize("user", ["root", "no-such-account", "<b>ada", "ada\n"])
+def test_where_work_runs_as_its_user_the_user_must_be_an_account(
+    hub_side: Any, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    hub = hub_side(policy=SITE)
+    monkeypatch.setattr(ServiceConfig, "as_users", lambda self, policy: True)
+    answer = hub.ask(user)
+    assert (answer.status, answer.error["code"]) == (422, "no_account")
+    assert hub.call("GET", "spawns/1").status == 404
+
+
+def test_where_work_runs_as_its_user_the_engine_is_told_the_account(
+    hub_side: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = hub_side(policy=SITE)
+    monkeypatch.setattr(ServiceConfig, "as_users", lambda self, policy: True)
+    monkeypatch.setattr(
+        accounts, "account_of", lambda name: Account(name, 1000, 1000, (1000,), "/", "/bin/sh")
+    )
+    assert hub.ask("ada").body["work"]["user"] == "ada"
 
 
 @pytest.mark.parametrize(
