@@ -13,15 +13,16 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
+from pathlib import Path
 
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.transport import Connection
-from jupyter_gpupool.commands import Command, answer
+from jupyter_gpupool.commands import Command, answer, hub_checks
+from jupyter_gpupool.commands.findings import Finding, Verdict
 from jupyter_gpupool.devices.base import DevicesError, Pool
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.engines.local.cgroups import Subtree
@@ -30,18 +31,8 @@ from jupyter_gpupool.ledger.place import refuse_network
 from jupyter_gpupool.policy.load import check_against, load_policy
 from jupyter_gpupool.policy.problems import PolicyError
 
-Verdict = Literal["ok", "note", "problem"]
 OLDEST = (3, 11)
 SPARSE_GIB = 10  # less free space than this is worth a note
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found: `note` is worth knowing, `problem` keeps the pool from working."""
-
-    subject: str
-    verdict: Verdict
-    sentence: str
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -53,16 +44,27 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def findings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Check everything, in the order in which the pool would need it."""
+    """Check everything, in the order in which the pool would need it.
+
+    Where the system runs a Hub's pool, that one is checked, unless `GPUPOOL_HOME` names another.
+    """
+    site = None if environ.get("GPUPOOL_HOME") else hub_checks.Site.of(hub_checks.UNITS)
+    if site:
+        environ = {**environ, **site.environment}
     home = Home.of(environ)
     yield python()
     yield system()
-    yield from folder(home)
-    yield survival(home)
+    if site:
+        yield disk(home.path)
+        yield from hub_checks.findings(site)
+    else:
+        yield from folder(home)
+        yield survival(home)
     cards, pool = devices(environ.get("GPUPOOL_SIMULATE") or simulated_now(home))
     yield cards
     yield policy(home, environ, pool)
-    yield service(home)
+    if not site:
+        yield service(home)
 
 
 def python() -> Finding:
@@ -92,14 +94,20 @@ def folder(home: Home) -> Iterator[Finding]:
         yield Finding("home", "problem", f"{place} cannot be written; set GPUPOOL_HOME to a folder of yours.")
     else:
         yield Finding("home", "ok", f"{home.path}{made}.")
+    yield disk(place)
+
+
+def disk(place: Path) -> Finding:
+    """Check the disk under the state folder."""
     try:
         refuse_network(place.resolve())
-    except LedgerError as error:
-        yield Finding("file system", "problem", str(error))
-    else:
         free = shutil.disk_usage(place).free // 2**30
-        verdict: Verdict = "ok" if free >= SPARSE_GIB else "note"
-        yield Finding("file system", verdict, f"a local one, {free} GiB free.")
+    except LedgerError as error:
+        return Finding("file system", "problem", str(error))
+    except OSError as error:
+        return Finding("file system", "problem", f"{place}: {error.strerror}.")
+    verdict: Verdict = "ok" if free >= SPARSE_GIB else "note"
+    return Finding("file system", verdict, f"a local one, {free} GiB free.")
 
 
 def survival(home: Home) -> Finding:
@@ -137,6 +145,8 @@ def policy(home: Home, environ: Mapping[str, str], pool: Pool | None) -> Finding
             raise PolicyError(problems, path)
     except FileNotFoundError:
         return Finding("policy", "ok", f"no file {path}: the built-in policy holds.")
+    except PermissionError:
+        return Finding("policy", "note", f"Only root and the service may read {path}; use sudo.")
     except (PolicyError, OSError, UnicodeDecodeError) as error:
         return Finding("policy", "problem", str(error))
     return Finding("policy", "ok", f"{path} is good.")

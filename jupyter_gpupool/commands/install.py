@@ -38,7 +38,7 @@ NEXT = (
     "Now put this machine's numbers into {policy}, then:",
     "  systemctl daemon-reload",
     "  systemctl enable --now gpupool-launcher gpupool jupyterhub",
-    "  jupyter gpupool doctor",
+    "  {bin}/jupyter gpupool doctor",
 )
 
 
@@ -81,8 +81,9 @@ def _install(options: argparse.Namespace) -> int:
     except OSError as error:
         raise Refused("unwritable_folder", f"{error.filename}: {error.strerror}.") from None
     told = [{"done": step.done, "what": step.what} for step in steps]
-    policy = root / PLACES["policy.yaml"] / "policy.yaml"
-    answer(options, {"steps": told}, [*map(str, steps), "", *(line.format(policy=policy) for line in NEXT)])
+    policy, here = root / PLACES["policy.yaml"] / "policy.yaml", f"{sys.prefix}/bin"
+    following = [line.format(policy=policy, bin=here) for line in NEXT]
+    answer(options, {"steps": told}, [*map(str, steps), "", *following])
     return 0
 
 
@@ -161,7 +162,7 @@ def _copy(source: Path, target: Path, owner: Owner) -> Step:
     if target.exists() or target.is_symlink():
         same = target.is_file() and target.read_text(encoding="utf-8") == text
         return Step("kept", str(target), "" if same else f"  (yours; this version's is {source})")
-    _write(target, text, 0o644, owner)
+    _write(target, text, 0o600 if owner.uid else 0o644, owner)
     return Step("made", str(target))
 
 
