@@ -22,19 +22,17 @@ _NOT_YET = {
     "groups/*/limit": "a group's limit is its quota",
     "groups/*/lend": "groups lend nothing",
     "groups/*/budget": "use is recorded, but no budget stops it",
-    "groups/*/managers": "managers have no more rights than members",
     "partitions/*/lend": "its cards are not lent",
     "priorities/*/preempts": "no job is stopped for another",
     "jobs/min_run_time": "no job is stopped for another",
     "jobs/borrow_max_time": "groups borrow nothing",
     "sessions/idle_after": "idle sessions are left alone",
     "sessions/idle_action": "idle sessions are left alone",
-    "run_as": "jobs run as the account that runs the service",
     "storage/min_free": "the disk's free space is not watched",
     "notify/*": "no messages are sent",
 }
 _PARTLY = {"enforce": "not active for memory; use above a slice is only observed"}
-_AS_IT_IS = {"run_as": "service", "enforce": "observe"}
+_AS_IT_IS = {"enforce": "observe"}
 _NAMED = 3
 
 

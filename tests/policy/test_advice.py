@@ -29,10 +29,6 @@ partitions:
             "groups: {a: {budget: {gpu_hours: 1}}}",
             "groups.a.budget: not active in this version; use is recorded, but no budget stops it.",
         ),
-        (
-            "groups: {a: {managers: [ada]}}",
-            "groups.a.managers: not active in this version; managers have no more rights than members.",
-        ),
         (LENDING, "partitions.a.lend: not active in this version; its cards are not lent."),
         (
             "priorities: {urgent: {value: 1, preempts: true}}",
@@ -45,10 +41,6 @@ partitions:
         (
             "sessions: {idle_action: stop}",
             "sessions.idle_action: not active in this version; idle sessions are left alone.",
-        ),
-        (
-            "run_as: user",
-            "run_as: not active in this version; jobs run as the account that runs the service.",
         ),
         (
             "enforce: stop",
@@ -73,6 +65,7 @@ def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence:
     [
         "",
         "run_as: service\nenforce: observe\nvisibility: groups\n",
+        "run_as: user\ngroups: {a: {managers: [ada]}}\n",
         "priorities: {low: {value: 1, preempts: false}}\n",
         "jobs: {default_time: 1h, grace: 1m}\n",
     ],
