@@ -52,7 +52,7 @@ def test_each_key_that_differs_is_one_line() -> None:
     )
     lines = diff(load_policy(DEMO), load_policy(new))
     eighth = "{share: 1/8, cpus: 4, memory: 16GiB}"
-    whole = "{gpus: 1}, {gpus: 0}"
+    whole = "{share: 1/2}, {gpus: 1}, {gpus: 0}"
     assert lines[:3] == [
         f"partitions.development.slices: [{eighth}, {{share: 1/4}}, {whole}] → [{eighth}, {whole}]",
         "partitions.development.lend.by_day: true → false",
