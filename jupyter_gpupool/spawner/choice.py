@@ -6,6 +6,7 @@ form. Never: whether the choice is offered; the service decides that.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,8 +39,13 @@ class Choice:
         return Choice(self.group, CPU_ONLY, None, self.when_full)
 
 
-def read_choice(options: object) -> Choice:
-    """Read a server's options; those of other parts of the site are left alone.
+def read_choice(options: object, *, alone: bool = False) -> Choice:
+    """Read a server's options.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether nobody else on the site reads options: then one that is not ours is a typing error.
 
     Raises
     ------
@@ -48,6 +54,10 @@ def read_choice(options: object) -> Choice:
     """
     if not isinstance(options, Mapping):
         raise _wrong(f"The options of a server must be an object, not {_shown(options)}.")
+    for name in without_ours(options) if alone else ():
+        guess = difflib.get_close_matches(str(name), FIELDS, 1)
+        hint = f"Did you mean {guess[0]}?" if guess else f"Known are {', '.join(FIELDS)}."
+        raise _wrong(f"Unknown option {_shown(name)}. {hint}")
     texts = {name: _text(name, options[name]) for name in FIELDS if options.get(name) is not None}
     when_full = texts.pop("when_full", "wait")
     if when_full not in ("wait", "cpu"):

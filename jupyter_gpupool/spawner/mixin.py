@@ -110,6 +110,11 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     def _read_in_start(self) -> Any:
         return _nothing_to_apply
 
+    def _alone(self) -> bool:
+        """Whether no other backend, form or hook of the site may have options of its own."""
+        ours = self.apply_user_options is _nothing_to_apply
+        return ours and self.seen_by_the_pool and not (self.options_form or self.pre_spawn_hook)
+
     def _groups(self) -> list[str]:
         """The user's groups on the Hub, as they are now."""
         return [group.name for group in self.user.groups]
@@ -141,7 +146,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         self._starting = True
         started = False
         try:
-            choice = read_choice(self.user_options)
+            choice = read_choice(self.user_options, alone=self._alone())
             self._take(await self._lease_for(choice))
             async with asyncio.timeout(self._restore_start_timeout()):
                 self._backend_started = True
@@ -192,8 +197,8 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         if started:
             self._remembered = ours_of(self.user_options)
         elif self.orm_spawner is not None:
-            options = self.user_options if isinstance(self.user_options, dict) else {}
-            self.orm_spawner.user_options = {**without_ours(options), **self._remembered}
+            others = {} if self._alone() else without_ours(self.user_options)
+            self.orm_spawner.user_options = {**others, **self._remembered}
             self.user.db.commit()
 
     # Its end

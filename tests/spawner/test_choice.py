@@ -37,10 +37,10 @@ def sentence_of(refusal: Refusal) -> str:
     return str(message)
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS) | text, anything, max_size=5) | anything)
-def test_any_options_are_a_choice_or_one_sentence(options: Any) -> None:
+@given(st.dictionaries(st.sampled_from(FIELDS) | text, anything, max_size=5) | anything, st.booleans())
+def test_any_options_are_a_choice_or_one_sentence(options: Any, alone: bool) -> None:
     try:
-        choice = read_choice(options)
+        choice = read_choice(options, alone=alone)
     except Refusal as refusal:
         sentence_of(refusal)
     else:
@@ -89,6 +89,20 @@ def test_the_sentence_says_what_is_wrong(options: Any, sentence: str) -> None:
     with pytest.raises(Refusal) as refused:
         read_choice(options)
     assert sentence_of(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("slyce", 'Unknown option "slyce". Did you mean slice?'),
+        ("gpus", 'Unknown option "gpus". Known are group, slice, partition, when_full.'),
+    ],
+)
+def test_a_typing_error_is_no_default(name: str, hint: str) -> None:
+    assert read_choice({name: "1"}) == Choice()
+    with pytest.raises(Refusal) as refused:
+        read_choice({name: "1"}, alone=True)
+    assert sentence_of(refused.value) == hint
 
 
 def test_a_field_that_comes_twice() -> None:

@@ -192,6 +192,16 @@ async def test_an_account_that_is_not_there_is_one_sentence(site: Site, launcher
     assert "no account nobody-of-this-name" in json.loads(body)["message"]
 
 
+async def test_where_nobody_else_reads_options_a_typing_error_is_refused(site: Site, launcher: Path) -> None:
+    user = site.user("vision")
+    status, body = await site.start(user, {"slyce": "1/8"})
+    assert (status, json.loads(body)["message"]) == (400, 'Unknown option "slyce". Did you mean slice?')
+    await site.settled(user)
+    assert user.orm_spawners[""].user_options == {}
+    site.settings["config"].Launched.pre_spawn_hook = lambda _spawner: None
+    assert (await site.start(user, {"image": "big"}))[0] == 201
+
+
 async def test_no_home_outside_its_folder(site: Site, launcher: Path) -> None:
     user = site.user("vision")
     spawner = user.spawners[""]

@@ -117,6 +117,7 @@ async def test_it_is_refused_when_the_pool_ends_it(site: Site, stub: type[StubBa
 
 async def test_it_waits_no_longer_than_the_site_allows(site: Site) -> None:
     site.configure(queue_timeout=0)
+    site.settings["slow_spawn_timeout"] = 10
     site.pool.free = False
     user = site.user("vision")
     status, body = await site.start(user, {"slice": "1/8"})
@@ -159,6 +160,7 @@ async def test_cpu_only_instead_of_waiting(site: Site, stub: type[StubBackend]) 
 
 
 async def test_cpu_only_is_no_way_around_a_limit(site: Site) -> None:
+    site.settings["slow_spawn_timeout"] = 10
     site.pool.refusals.append((409, error("user_limit", "You have 2 of 2 servers.")))
     user = site.user("vision")
     status, body = await site.start(user, {"slice": "1/8", "when_full": "cpu"})
