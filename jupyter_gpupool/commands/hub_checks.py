@@ -52,17 +52,20 @@ class Site:
 
     @classmethod
     def of(cls, units: Path) -> Site | None:
-        """Read ``gpupool.service``; None where there is none."""
+        """Read ``gpupool.service`` and what ``systemctl edit`` added; None where there is no such unit."""
         try:
-            lines = (units / "gpupool.service").read_text(encoding="utf-8").splitlines()
+            texts = [(units / "gpupool.service").read_text(encoding="utf-8")]
+            texts += [path.read_text("utf-8") for path in sorted(units.glob("gpupool.service.d/*.conf"))]
         except OSError:
             return None
-        told = [(name, value) for name, _, value in (line.partition("=") for line in lines) if value]
-        last = dict(told)
-        environment = dict(
-            value.split("=", 1) for name, value in told if name == "Environment" and "=" in value
+        lines = [line.partition("=") for text in texts for line in text.splitlines()]
+        settings = {name: value for name, _, value in lines}
+        told = [value.partition("=") for name, _, value in lines if name == "Environment"]
+        return cls(
+            Path(settings.get("ExecStart", "").split(" ")[0]),
+            settings.get("User", "root"),
+            {name: value for name, _, value in told},
         )
-        return cls(Path(last.get("ExecStart", "").split(" ")[0]), last.get("User", "root"), environment)
 
     @property
     def home(self) -> Path:

@@ -65,6 +65,17 @@ def test_the_unit_says_where_everything_is(folder: Path):
     assert found.api_url == "http://127.0.0.1:881/hub/api"
 
 
+def test_what_systemctl_edit_has_added_counts(folder: Path):
+    site(folder)
+    (folder / "gpupool.service.d").mkdir()
+    override = "[Service]\nEnvironment=GPUPOOL_SIMULATE=1x2x8GiB\n"
+    (folder / "gpupool.service.d" / "override.conf").write_text(override)
+    found = Site.of(folder)
+    assert found is not None
+    assert found.environment["GPUPOOL_SIMULATE"] == "1x2x8GiB"
+    assert found.home == folder / "service"
+
+
 def test_without_a_unit_there_is_no_system_pool(folder: Path):
     assert Site.of(folder) is None
 
