@@ -167,7 +167,7 @@ def gpus(reply: Json) -> Html:
 def report(reply: Json) -> Html:
     """Build who used how much."""
     head = render.report({**reply, "use": [], "days": []})[0]
-    rows = [(found["group"], found["user"], f"{found['gpu_hours']:.1f}") for found in reply["use"]]
+    rows = [(found["group"], found["user"] or "", f"{found['gpu_hours']:.1f}") for found in reply["use"]]
     return together(line(head), table("Use", ("group", "user", "#GPU hours"), rows))
 
 

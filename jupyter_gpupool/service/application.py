@@ -29,6 +29,7 @@ from jupyter_gpupool.service.replying import Replying
 from jupyter_gpupool.service.routes import ROOT, ROUTES, Parameter, Route
 from jupyter_gpupool.service.scopes import NEEDED, hub_name, permits
 from jupyter_gpupool.service.snapshots import MIB, Upload
+from jupyter_gpupool.service.visibility import sees_names
 
 log = logging.getLogger("gpupool")
 
@@ -212,7 +213,7 @@ class EventStream(Endpoint):
 
     async def respond(self, call: Call[Any]) -> None:
         """Send what happens until the client hangs up or the service stops."""
-        bus, user = self.service.bus, call.who.user
+        bus, who = self.service.bus, call.who
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-store")
         last = _last_event(self.request.headers.get("Last-Event-ID"), bus.last)
@@ -221,7 +222,7 @@ class EventStream(Endpoint):
             self.write(b": hello\n\n")
             await self.flush()
             while not bus.closed:
-                events = bus.after(last, user)
+                events = bus.after(last, who.user, names=sees_names(self.service.policy, who))
                 last = bus.last
                 self.write(b"".join(event.encoded() for event in events) if events else b": alive\n\n")
                 await self.flush()

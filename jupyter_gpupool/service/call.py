@@ -14,6 +14,7 @@ from jupyter_gpupool.ledger.records import Job, SessionRecord
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import forbidden, invalid, not_found
 from jupyter_gpupool.service.identity import Identity
+from jupyter_gpupool.service.visibility import manages, sees_names
 
 Body = TypeVar("Body")
 
@@ -61,10 +62,11 @@ class Call(Generic[Body]):
         return found
 
     def changeable_job(self) -> Job:
-        """Return a job that the user may change: the user's own, or any for an administrator."""
-        found = self.job()
-        if found.owner != self.who.user and not self.who.admin:
-            raise forbidden(f"Job {found.id} belongs to {found.owner}.")
+        """Return a job that the user may change: an own one, one of a group managed, as administrator any."""
+        found, who, policy = self.job(), self.who, self.service.policy
+        if found.owner != who.user and not who.admin and not manages(policy, who, found.group):
+            owner = found.owner if sees_names(policy, who) else f"somebody in {found.group}"
+            raise forbidden(f"Job {found.id} belongs to {owner}.")
         return found
 
     def session(self) -> SessionRecord:

@@ -41,6 +41,7 @@ from jupyter_gpupool.service.sessions import Sessions
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens, secret_in
 from jupyter_gpupool.service.views import Views
+from jupyter_gpupool.service.visibility import public
 
 END_GRACE_S = 10
 """How long a job may take to end when the whole pool is stopped; its own grace, if that is shorter."""
@@ -172,7 +173,7 @@ async def open_service(
     policies = PolicyStore(config.policy_file, config.policy_history, pool, partial(unsafe_policy, config))
     policies.refresh(int(clock()))
     if config.hub and not policies.usable:
-        raise Refused("policy_invalid", f"The pool has no good policy: {policies.error}")
+        raise Refused("policy_invalid", f"The pool has no good policy: {public(policies.error)}")
     bus = Bus(first=int(clock() * 1000))
     stack.callback(bus.close)
     news = News(bus)

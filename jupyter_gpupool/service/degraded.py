@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Awaitable
 from pathlib import Path
 
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPConnection, HTTPMessageDelegate, HTTPServerConnectionDelegate
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application
 
@@ -42,7 +50,7 @@ class Front(HTTPServerConnectionDelegate):
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
         """Let what is behind answer."""
-        return self.behind.start_request(server_conn, request_conn)
+        return _Unhurried(self.behind.start_request(server_conn, request_conn), request_conn)
 
     def close_behind(self, why: str) -> None:
         """Answer everybody with a sentence."""
@@ -70,11 +78,36 @@ class Front(HTTPServerConnectionDelegate):
             os.close(self._lock)
 
 
+class _Unhurried(HTTPMessageDelegate):
+    """One request, whose sender hangs up first, even if it asked the server to.
+
+    The Hub's proxy asks so, and writes an empty piece after a body. On a Unix socket that fails where the
+    reply was quicker and the connection is closed, and the proxy would answer 503 in the place of the reply.
+    """
+
+    def __init__(self, behind: HTTPMessageDelegate, connection: HTTPConnection):
+        self._connection = connection
+        self.data_received = behind.data_received  # type: ignore[method-assign]
+        self.finish = behind.finish  # type: ignore[method-assign]
+        self.on_connection_close = behind.on_connection_close  # type: ignore[method-assign]
+        self._behind = behind
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> Awaitable[None] | None:
+        """Keep the connection open after the reply."""
+        self._connection._disconnect_on_finish = False  # type: ignore[attr-defined]
+        return self._behind.headers_received(start_line, headers)
+
+
 def unopened(why: str) -> Application:
     """Build what answers with one sentence whatever is asked; ``/health`` says that it is so."""
     told = {"why": why}
     return Application(
-        [(r".*/health", Health, told)], default_handler_class=Unopened, default_handler_args=told
+        [(r".*/health", Health, told)],
+        log_function=lambda handler: None,
+        default_handler_class=Unopened,
+        default_handler_args=told,
     )
 
 

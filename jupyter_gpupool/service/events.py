@@ -11,11 +11,13 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 RING = 2000
 HEARTBEAT_S = 15.0
+NAMES = ("user", "name")
+"""Which facts of an event say whose it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,13 @@ class Event:
     kind: str
     owner: str | None
     data: Mapping[str, Any]
+
+    def seen_by(self, user: str, *, names: bool) -> Event:
+        """Return the event as `user` may see it, who sees the names of others only with `names`."""
+        whose = self.data.get("user")
+        if names or whose in (None, user):
+            return self
+        return replace(self, data={key: None if key in NAMES else value for key, value in self.data.items()})
 
     def encoded(self) -> bytes:
         """Return the event as one server-sent message."""
@@ -67,8 +76,8 @@ class Bus:
         self._next += 1
         self._news.set()
 
-    def after(self, last: int, user: str) -> list[Event]:
-        """Return what `user` may know of the events after `last`.
+    def after(self, last: int, user: str, *, names: bool = True) -> list[Event]:
+        """Return what `user` may know of the events after `last`; with `names`, also whose they are.
 
         When some of them have left the ring, a ``reset`` comes first: the listener must read the
         state anew.
@@ -77,7 +86,8 @@ class Bus:
         missed = [Event(max(last, 0), "reset", None, {})] if last < oldest - 1 or last >= self._next else []
         start = 0 if missed else last + 1 - oldest
         recent = list(self._ring)[start:]
-        return missed + [event for event in recent if event.owner in (None, user)]
+        seen = (event for event in recent if event.owner in (None, user))
+        return missed + [event.seen_by(user, names=names) for event in seen]
 
     async def news(self, last: int, timeout: float) -> None:
         """Wait until there is an event after `last`, the bus closes, or `timeout` seconds have passed."""

@@ -27,7 +27,7 @@ from jupyter_gpupool.service.scopes import hub_name, scopes_of
 
 log = logging.getLogger("gpupool")
 
-KNOWN_FOR_S = 10
+KNOWN_FOR_S = 5
 """How long the Hub's answer on a token holds: so late is a change of groups seen, or a token's end."""
 PATIENCE_S = 10.0
 """How long the Hub may take to say who somebody is."""

@@ -383,10 +383,10 @@ class DayReply(TypedDict):
 
 
 class UseReply(TypedDict):
-    """The GPU hours of one user in a group."""
+    """The GPU hours of one user in a group; or, where names are not shown, of all others together."""
 
     group: str
-    user: str
+    user: str | None
     gpu_hours: float
 
 

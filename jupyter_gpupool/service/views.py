@@ -17,6 +17,7 @@ from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.replies import JobReply, LeaseReply, PlacementReply, RequestReply, WaitingReply
+from jupyter_gpupool.service.visibility import sees_names
 
 LEASE_STATES: Mapping[SessionState, str] = {
     SessionState.WAITING: "requested",
@@ -46,7 +47,7 @@ class Views:
     def job(self, job: Job, who: Identity, verdict: Verdict | None = None) -> JobReply:
         """Return a job as `who` may see it; `verdict` = what the last plan said about it."""
         own = job.owner == who.user
-        named = own or self._controller.policy.visibility == "names"
+        named = own or sees_names(self._controller.policy, who)
         lease = self._ledger.leases[job.lease] if job.lease is not None and not job.state.waiting else None
         running = lease is not None and job.state in (JobState.RUNNING, JobState.STOPPING)
         folder = f"{self._jobs}/{job.id}"
@@ -71,9 +72,9 @@ class Views:
             "attempt": job.attempt,
             "exit_code": job.exit_code,
             "signal": job.signal,
-            "outcome": job.reason if job.state.ended else None,
-            "reason": job.reason or None,
-            "waiting": self.waiting(job, verdict) if job.state.waiting else None,
+            "outcome": job.reason if job.state.ended and named else None,
+            "reason": (job.reason or None) if named else None,
+            "waiting": self.waiting(job, verdict, named=named) if job.state.waiting else None,
             "placement": self.placement(lease.placement, lease.mode) if lease else None,
             "progress": self._progress.of(job) if own else None,
             "diagnosis": dict(job.diagnosis) if own and job.diagnosis else None,
@@ -85,12 +86,12 @@ class Views:
             "simulated": self._controller.pool.simulated,
         }
 
-    def waiting(self, job: Job, verdict: Verdict | None) -> WaitingReply:
+    def waiting(self, job: Job, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:
         """Say why a job waits; until a plan knows it, that it has just come."""
         if job.state is JobState.HELD:
             return _plain(
                 "Held",
-                f"Held: {job.held or 'by hand'}.",
+                f"Held: {(job.held if named else '') or 'by hand'}.",
                 f"Let it start with: jupyter gpupool release {job.id}",
             )
         return self._verdict(verdict)

@@ -26,6 +26,7 @@ from jupyter_gpupool.service.replies import (
     UseReply,
 )
 from jupyter_gpupool.service.scopes import permits
+from jupyter_gpupool.service.visibility import public, sees_names, without_notify
 from jupyter_gpupool.service.wire import PolicyRequest, ShutdownRequest
 
 DAY_S = 86400
@@ -35,18 +36,22 @@ HISTORY = 20
 
 async def policy(call: Call[None]) -> PolicyReply:
     """Return the policy in force, what is wrong with its file, and what was in force before."""
-    service = call.service
+    service, admin = call.service, call.who.admin
     service.controller.refresh_policy()
     store = service.policies
     past = store.past()[:HISTORY]
+
+    def shown(text: str) -> str:
+        return text if admin else without_notify(text)
+
     return {
-        "text": store.text,
+        "text": shown(store.text),
         "source": str(store.file) if store.file.exists() else "built-in",
-        "error": store.error,
+        "error": store.error if admin else public(store.error),
         "inactive": store.policy.inactive(),
         "warnings": store.warnings(store.policy),
         "history": [
-            {"name": one.name, "since": iso(one.since), "text": store.past_text(one.name) or ""}
+            {"name": one.name, "since": iso(one.since), "text": shown(store.past_text(one.name) or "")}
             for one in past
         ],
     }
@@ -84,14 +89,19 @@ def _over_quota(service: Service, new: Policy) -> list[str]:
 
 
 async def report(call: Call[None]) -> ReportReply:
-    """Say who used how much."""
-    service = call.service
+    """Say who used how much; of others, where names are not shown, how much in all."""
+    service, who = call.service, call.who
+    named = sees_names(service.policy, who)
     until = service.now + 1
     since = (until // DAY_S - call.query["days"] + 1) * DAY_S
     found = service.ledger.history(since, until)
+    used: dict[tuple[str, str], int] = {}
+    for (group, user), milli in found.gpu_milli_seconds.items():
+        whose = user if named or user == who.user else ""
+        used[group, whose] = used.get((group, whose), 0) + milli
     use: list[UseReply] = [
-        {"group": group, "user": user, "gpu_hours": round(milli / GPU_HOUR, 3)}
-        for (group, user), milli in sorted(found.gpu_milli_seconds.items())
+        {"group": group, "user": user or None, "gpu_hours": round(milli / GPU_HOUR, 3)}
+        for (group, user), milli in sorted(used.items())
     ]
     days: list[DayReply] = [
         {
@@ -122,7 +132,7 @@ async def health(call: Call[None]) -> HealthReply:
     service = call.service
     if not permits(call.who.scopes, "read"):
         return {"status": "ok", "version": __version__}
-    troubles = [text for text in (service.controller.trouble, service.policies.error) if text]
+    troubles = [text for text in (service.controller.trouble, public(service.policies.error)) if text]
     troubles += [because for because in service.controller.health.values() if because]
     return {"status": "degraded" if troubles else "ok", "version": __version__, "troubles": troubles}
 

@@ -26,6 +26,7 @@ from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import AlternativeReply, DryRunReply, JobReply, JobsReply, QueueReply
 from jupyter_gpupool.service.submission import Rules, new_job, work_of
+from jupyter_gpupool.service.visibility import public
 from jupyter_gpupool.service.wire import JobRequest
 
 PLAN_PATIENCE_S = 0.1
@@ -73,7 +74,7 @@ def rules_of(service: Service, who: Identity) -> Rules:
             503,
             "policy_invalid",
             "The pool has no good policy and takes nothing new.",
-            hint=f"An administrator corrects the file: {service.policies.error}",
+            hint=f"An administrator corrects the file: {public(service.policies.error)}",
         )
     return Rules(who, service.policy, service.controller.frame)
 

@@ -34,6 +34,7 @@ from jupyter_gpupool.service.replies import (
 )
 from jupyter_gpupool.service.slices import label
 from jupyter_gpupool.service.submission import Rules
+from jupyter_gpupool.service.visibility import public, sees_names
 
 
 async def whoami(call: Call[None]) -> WhoamiReply:
@@ -114,9 +115,9 @@ async def pool(call: Call[None]) -> PoolReply:
     """Say which cards there are, and who is on them."""
     service, who = call.service, call.who
     service.controller.refresh_policy()
-    found = await _strangers(service)
+    named = sees_names(service.policy, who)
+    found = await _strangers(service, named=named)
     on_card: dict[str, list[OnCardReply]] = defaultdict(list)
-    named = service.policy.visibility == "names"
     for lease in service.ledger.held():
         for share in lease.placement.gpus:
             on_card[share.uuid].append(
@@ -135,7 +136,7 @@ async def pool(call: Call[None]) -> PoolReply:
         "nodes": _nodes(service, on_card, found),
         "partitions": [_partition(service, name, part) for name, part in service.policy.partitions.items()],
         "inactive": service.policy.inactive(),
-        "policy_error": service.policies.error,
+        "policy_error": service.policies.error if who.admin else public(service.policies.error),
     }
 
 
@@ -189,15 +190,22 @@ def _partition(service: Service, name: str, part: Partition) -> PartitionReply:
     }
 
 
-async def _strangers(service: Service) -> dict[str, list[StrangerReply]]:
-    """Return the processes on each real card that belong to no lease."""
+async def _strangers(service: Service, *, named: bool) -> dict[str, list[StrangerReply]]:
+    """Return the processes on each real card that belong to no lease; whose and which only where `named`."""
     if service.pool.simulated:
         return {}
     runners = [item for item in await service.engine.list() if isinstance(item, Started)]
     found = await asyncio.get_running_loop().run_in_executor(None, _look, service, runners)
     by_card: dict[str, list[StrangerReply]] = defaultdict(list)
     for one in found:
-        by_card[one.uuid].append({"pid": one.pid, "mib": one.mib, "user": one.user, "command": one.command})
+        by_card[one.uuid].append(
+            {
+                "pid": one.pid,
+                "mib": one.mib,
+                "user": one.user if named else None,
+                "command": one.command if named else "",
+            }
+        )
     return by_card
 
 
@@ -210,9 +218,10 @@ def _holders(service: Service, runners: list[Started]) -> Iterable[Holder]:
     """Yield the first process of each lease, as far as it lives."""
     pids: list[tuple[int, int, str | None]] = []
     for runner in runners:
-        job = service.ledger.jobs.get(int(runner.key.partition("/")[0]))
-        if job and job.lease is not None:
-            pids.append((job.lease, runner.pid, runner.cgroup))
+        id = int(runner.key.partition("/")[0])
+        work = service.ledger.jobs.get(id) or service.ledger.sessions.get(id)
+        if work and work.lease is not None:
+            pids.append((work.lease, runner.pid, runner.cgroup))
     pids += [
         (session.lease, session.pid, None)
         for session in service.ledger.sessions.values()

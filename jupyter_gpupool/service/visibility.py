@@ -1,0 +1,52 @@
+"""What of others a user may see, and of the policy who does not administer it.
+
+Owns: when names are shown, which part of a policy's text is for administrators only, and who manages a group.
+Pure. Never: fetching any of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service.identity import Identity
+
+_SECRET = "notify"
+_PROBLEM = re.compile(rf"^(?P<where>.*?:\d+: {_SECRET})\b.*$", re.MULTILINE)
+
+
+def sees_names(policy: Policy, who: Identity) -> bool:
+    """Whether somebody sees the names of others, beside their groups."""
+    return policy.visibility == "names" or who.sees_all
+
+
+def manages(policy: Policy, who: Identity, group: str) -> bool:
+    """Whether somebody may control the work of a group: its managers may, and those of groups above it."""
+    if "manage" not in who.scopes:
+        return False
+    while found := policy.groups.get(group):
+        if who.user in found.managers:
+            return True
+        group = found.parent
+    return False
+
+
+def without_notify(text: str) -> str:
+    """Return a policy's text without the section that has passwords in it."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        return text
+    for key, value in root.value:
+        if key.value == _SECRET:
+            rest = text[value.end_mark.index :]
+            if root.flow_style:
+                return f"{text[: key.start_mark.index]}{_SECRET}: {{}}{rest}"
+            return text[: key.start_mark.index] + rest.lstrip(" ").removeprefix("\n")
+    return text
+
+
+def public(error: str | None) -> str | None:
+    """Return what is wrong with a policy file, without what that section says."""
+    return error and _PROBLEM.sub(r"\g<where>: It is wrong; its administrators see how.", error)
