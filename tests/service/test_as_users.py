@@ -103,16 +103,19 @@ class Site:
         (self.home.path / "policy.yaml").write_text(POLICY)
         self.home.path.joinpath("policy.yaml").chmod(0o644)
         os.chown(self.home.path, service.uid, service.gid)
-        self._launching, self._serving = self._start_launcher(), self._start_service()
+        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def _start_launcher(self) -> subprocess.Popen[bytes]:
+    def open(self) -> None:
+        self._start_launcher()
+        self.start_service()
+
+    def _start_launcher(self) -> None:
         command = ["launcher", "--state", self.launcher, "--service-user", self._account.name]
         command += ["--snapshots", self.home.path / "snapshots"]
         process = self._start(command, {}, user=0)
         self._until(process, (self.launcher / "run" / "launcher.sock").exists)
-        return process
 
-    def _start_service(self) -> subprocess.Popen[bytes]:
+    def start_service(self) -> None:
         environment = {
             "GPUPOOL_HOME": str(self.home.path),
             "GPUPOOL_LAUNCHER": str(self.launcher),
@@ -125,16 +128,17 @@ class Site:
         process = self._start(["serve"], environment, user=self._account.uid)
         self.hub.tokens["probe"] = "nobody"
         self._until(process, lambda: self._answers(self.call("probe")))
-        return process
 
     def _start(self, command: list[Any], environment: dict[str, str], user: int) -> subprocess.Popen[bytes]:
         with open(self._log, "ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [self._python, "-m", "jupyter_gpupool.app", *command],
                 env={"PATH": "/usr/bin:/bin", **environment},
                 cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 user=user, group=self._account.gid if user else 0, extra_groups=[],
             )  # fmt: skip
+        self._processes.append(process)
+        return process
 
     def _until(self, process: subprocess.Popen[bytes], ready: Any) -> None:
         give_up = time.monotonic() + 30
@@ -159,14 +163,12 @@ class Site:
         return self.call(f"token of {name}".replace(" ", "-"))
 
     def kill_service(self) -> None:
-        self._serving.kill()
-        self._serving.wait()
-
-    def restart_service(self) -> None:
-        self._serving = self._start_service()
+        service = self._processes.pop()
+        service.kill()
+        service.wait()
 
     def close(self) -> None:
-        for process in (self._serving, self._launching):
+        for process in reversed(self._processes):
             process.terminate()
             process.wait(20)
         self.hub.close()
@@ -177,14 +179,17 @@ def site(accounts: Any, readable_python: Path, caller: Any) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="gpupool-site-", dir="/var/tmp"))
     folder.chmod(0o755)
     site = Site(folder, readable_python, accounts.service, caller)
-    yield site
-    for name in (accounts.ada.name, accounts.bob.name):
-        person = site.person(name)
-        for job in person("GET", "jobs").body["jobs"]:
-            person("POST", f"jobs/{job['id']}/cancel")
-            person.wait(job["id"])
-    site.close()
-    shutil.rmtree(folder)
+    try:
+        site.open()
+        yield site
+        for name in (accounts.ada.name, accounts.bob.name):
+            person = site.person(name)
+            for job in person("GET", "jobs").body["jobs"]:
+                person("POST", f"jobs/{job['id']}/cancel")
+                person.wait(job["id"])
+    finally:
+        site.close()
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -299,6 +304,7 @@ def test_it_says_how_far_it_is_and_is_told_to_stop_in_any_python(ada: Any) -> No
     code = """
         import time, gpupool_job
         gpupool_job.progress(0.25, loss=0.5)
+        gpupool_job.should_stop()
         print("up", flush=True)
         while not gpupool_job.should_stop():
             time.sleep(0.02)
@@ -332,7 +338,7 @@ def test_it_outlives_the_service(site: Site, ada: Any) -> None:
     out = Path(ada.wait(job["id"], "running")["out"])
     site.kill_service()
     (out / "go").touch()
-    site.restart_service()
+    site.start_service()
     ended = ada.wait(job["id"])
     assert (ended["state"], ended["exit_code"], ended["attempt"]) == ("failed", 5, 1)
     assert ada.log(job["id"]) == b"up\ndown\n"

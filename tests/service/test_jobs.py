@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -73,6 +74,17 @@ def test_one_after_the_other_and_why(start: Any) -> None:
     assert call.wait(second["id"])["state"] == "completed"
     assert call.log(second["id"]) == b"second\n"
     assert call.job(second["id"])["started_at"] >= call.job(first["id"])["ended_at"]
+
+
+def test_who_waits_for_the_log_of_a_waiting_job_gets_its_beginning(start: Any) -> None:
+    call = start("1x1x8GiB")
+    first, second = call.submit("echo up; sleep 100"), call.submit("echo second")
+    assert call.log(first["id"], wait=20) == b"up\n"
+    with ThreadPoolExecutor() as aside:
+        waiting = aside.submit(call, "GET", f"jobs/{second['id']}/logs?wait=20")
+        call("POST", f"jobs/{first['id']}/cancel")
+        part = waiting.result()
+    assert (part.body, part.headers["x-gpupool-attempt"]) == (b"second\n", "1")
 
 
 def test_cancel_waiting_and_running(start: Any) -> None:

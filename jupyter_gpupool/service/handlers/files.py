@@ -6,13 +6,16 @@ Owns: logs, artifacts and snapshots as replies, each for its owner only. Never: 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import closing
 
 from jupyter_gpupool.engines.base import NoSuchFileError
+from jupyter_gpupool.ledger.records import Job
 from jupyter_gpupool.service import logs
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call
+from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import invalid, not_found
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import ArtifactsReply, DoneReply
@@ -24,10 +27,12 @@ MOST_BYTES = 1024**3
 async def log(call: Call[None]) -> Bytes:
     """Return a job's output from an offset, waiting for it if asked."""
     job = call.private_job()
-    attempt = call.query["attempt"] or job.attempt
-    if attempt > max(1, job.attempt):
-        raise not_found(f"run {attempt} of job {job.id}", f"It has run {job.attempt} times.")
     service, query = call.service, call.query
+    attempt, wait_s = query["attempt"], query["wait"]
+    if attempt is None:
+        attempt, wait_s = await _latest_attempt(service, job, wait_s)
+    elif attempt > max(1, job.attempt):
+        raise not_found(f"run {attempt} of job {job.id}", f"It has run {job.attempt} times.")
 
     def ended() -> bool:
         present = service.ledger.jobs.get(job.id)
@@ -38,7 +43,7 @@ async def log(call: Call[None]) -> Bytes:
 
     with closing(logs.Growing(service.engine.files, job.id, str(attempt), "log")) as file:
         data, offset, over = await logs.follow(
-            lambda: file.read(query["offset"]) if attempt else (b"", 0), ended, query["wait"]
+            lambda: file.read(query["offset"]) if attempt else (b"", 0), ended, wait_s
         )
     headers = {
         "X-Gpupool-Offset": str(offset),
@@ -46,6 +51,22 @@ async def log(call: Call[None]) -> Bytes:
         "X-Gpupool-Attempt": str(attempt),
     }
     return Bytes(data, "text/plain; charset=utf-8", headers)
+
+
+async def _latest_attempt(service: Service, job: Job, wait_s: float) -> tuple[int, float]:
+    """Return which run of the job is its latest, and what is left of `wait_s` when its first has begun.
+
+    A job that has not begun by then has run 0.
+    """
+
+    def begun() -> bool:
+        present = service.ledger.jobs.get(job.id)
+        return present is None or present.state.ended or present.attempt > 0
+
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + wait_s
+    await logs.follow(lambda: (b"", 0), begun, wait_s)
+    return service.ledger.jobs.get(job.id, job).attempt, max(0.0, give_up - loop.time())
 
 
 async def list_artifacts(call: Call[None]) -> ArtifactsReply:
