@@ -60,7 +60,7 @@ c.Proxy.extra_routes = {{"/elsewhere/": "http://127.0.0.1:9"}}
 class Hub:
     """One Hub in a folder of its own."""
 
-    def __init__(self, folder: Path, text: str, base: str = "/") -> None:
+    def __init__(self, folder: Path, text: str, base: str = "/", options: tuple[str, ...] = ()) -> None:
         self.folder, self.base = folder, base
         self.port, hub_port, proxy_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}{base}".rstrip("/")
@@ -70,7 +70,7 @@ class Hub:
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(self.config)],
+                [sys.executable, "-m", "jupyterhub", "-f", str(self.config), *options],
                 env={**os.environ, "PATH": proxy_path(), "PYTHONPATH": str(Path.cwd())},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -130,11 +130,11 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def make_hub(tmp_path: Path) -> Iterator[Callable[[str], Hub]]:
+def make_hub(tmp_path: Path) -> Iterator[Callable[..., Hub]]:
     made: list[Hub] = []
 
-    def make(text: str) -> Hub:
-        made.append(Hub(tmp_path, text))
+    def make(text: str, **parts: Any) -> Hub:
+        made.append(Hub(tmp_path, text, **parts))
         return made[-1]
 
     yield make
@@ -233,7 +233,7 @@ def test_without_its_service_the_hub_answers_and_says_so(busy: Hub):
     assert busy.users()
 
 
-def test_the_hub_lives_on_when_its_service_cannot_start(make_hub: Callable[[str], Hub], tmp_path: Path):
+def test_the_hub_lives_on_when_its_service_cannot_start(make_hub: Callable[..., Hub], tmp_path: Path):
     """As on a machine whose directory of accounts is away: the Hub itself would end of a failed command."""
     become = [*BECOME, "no-such-account", sys.executable]
     line = f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n"
@@ -242,6 +242,31 @@ def test_the_hub_lives_on_when_its_service_cannot_start(make_hub: Callable[[str]
     until(lambda: "this machine has no account 'no-such-account'" in hub.said(), "it says why", hub.said)
     assert hub.pool("health")[0] == 503
     assert hub.answers()
+
+
+def test_a_base_url_of_the_command_line_counts(make_hub: Callable[..., Hub], tmp_path: Path):
+    text = BEFORE.replace("{base}", "") + f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n" + STUB
+    hub = started(make_hub(text, base="/cli/", options=("--JupyterHub.base_url=/cli/",)))
+    until(lambda: hub.pool("told")[0] == 200, "the service answers", hub.said)
+    assert hub.pool("told")[1]["JUPYTERHUB_SERVICE_PREFIX"] == "/cli/services/gpupool/"
+
+
+def test_a_hub_that_gives_everybody_a_domain_routes_the_services_too(
+    make_hub: Callable[..., Hub], tmp_path: Path
+):
+    text = BEFORE + f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n" + STUB
+    hub = make_hub(text, options=("--JupyterHub.subdomain_host=http://hub.example:8000",))
+
+    def told() -> Any:
+        asked = urllib.request.Request(f"{hub.url}/services/gpupool/told")
+        asked.add_header("Host", "gpupool--service.hub.example:8000")
+        assert hub.process.poll() is None, hub.said()
+        with contextlib.suppress(OSError):
+            return json.loads(urllib.request.urlopen(asked, timeout=5).read())
+
+    until(told, "the service answers", hub.said)
+    callback = "http://gpupool--service.hub.example:8000/services/gpupool/oauth_callback"
+    assert told()["JUPYTERHUB_OAUTH_CALLBACK_URL"] == callback
 
 
 @pytest.mark.parametrize(
@@ -260,7 +285,7 @@ def test_the_hub_lives_on_when_its_service_cannot_start(make_hub: Callable[[str]
     ids=["twice", "services replaced", "base_url changed"],
 )
 def test_a_mistake_in_the_configuration_ends_the_hub_with_a_sentence(
-    make_hub: Callable[[str], Hub], tmp_path: Path, lines: str, sentence: str
+    make_hub: Callable[..., Hub], tmp_path: Path, lines: str, sentence: str
 ):
     hub = make_hub(BEFORE + lines.format(home=str(tmp_path / "home")))
     assert hub.process.wait(60) == 1
