@@ -14,6 +14,8 @@ from jupyter_gpupool.client.errors import PoolError
 
 Json = Mapping[str, Any]
 State = Literal["waiting", "held", "over"]
+STATES: Mapping[str, State] = {"requested": "waiting", "held": "held"}
+"""The service's words for a lease that is not over."""
 
 
 class Unusable(PoolError):  # noqa: N818
@@ -61,14 +63,16 @@ def read_spawn(answer: Json) -> Spawn:
     with understood():
         lease: Any = answer["lease"]
         work: Any = answer["work"]
-        held = lease["state"] == "held"
+        state = STATES.get(lease["state"], "over")
         return Spawn(
             lease=int(lease["id"]),
-            state="held" if held else "waiting" if lease["state"] == "waiting" else "over",
+            state=state,
             waiting=dict(lease.get("waiting") or {}),
             reason=str(lease.get("reason") or "The pool ended this request."),
             environment={str(name): str(value) for name, value in lease["environment"].items()},
-            work=Work(**{field.name: work[field.name] for field in fields(Work)}) if held else None,
+            work=Work(**{field.name: work[field.name] for field in fields(Work)})
+            if state == "held"
+            else None,
         )
 
 

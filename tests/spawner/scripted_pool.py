@@ -67,7 +67,7 @@ class ScriptedPool:
     @property
     def live(self) -> list[int]:
         """The leases that somebody holds or waits for."""
-        return [id for id, lease in self._leases.items() if lease["state"] in ("waiting", "held")]
+        return [id for id, lease in self._leases.items() if lease["state"] in ("requested", "held")]
 
     def grant(self) -> None:
         """Room for all that wait."""
@@ -86,7 +86,7 @@ class ScriptedPool:
 
     def _change(self, **changes: Any) -> None:
         for lease in self._leases.values():
-            if lease["state"] == "waiting":
+            if lease["state"] == "requested":
                 lease.update(changes)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -114,7 +114,7 @@ class ScriptedPool:
         held = self.free or cpu
         self._leases[self._next] = {
             "id": self._next,
-            "state": "held" if held else "waiting",
+            "state": "held" if held else "requested",
             "waiting": None if held else waiting(self.position),
             "environment": {} if cpu else dict(ENVIRONMENT),
             "reason": None,
@@ -129,7 +129,7 @@ class ScriptedPool:
         before = dict(lease)
         try:
             async with asyncio.timeout(float(request.query["wait"])):
-                while lease == before and lease["state"] == "waiting":
+                while lease == before and lease["state"] == "requested":
                     await self._changed.wait()
         except TimeoutError:
             pass
