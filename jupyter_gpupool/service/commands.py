@@ -61,7 +61,7 @@ def work_spec(
         kind=job.kind,
         argv=_argv(job, code),
         environment=_environment(job, config, granted(lease, card_mib), folder, code, user)
-        | {"GPUPOOL_URL": reached_at(config), "GPUPOOL_TOKEN": token},
+        | _way_back(config, token),
         workdir=str(code) if job.workdir_mode == "snapshot" else job.workdir,
         snapshot=snapshot,
         snapshot_sha256=job.snapshot,
@@ -76,11 +76,14 @@ def work_spec(
     )
 
 
-def reached_at(config: ServiceConfig) -> str:
-    """Return the address at which work of this pool reaches its service, without Hub and proxy."""
+def _way_back(config: ServiceConfig, token: str) -> dict[str, str]:
+    """Return how a job of a Hub's pool reaches the service without Hub and proxy.
+
+    In a pool of one's own a job needs no token: it is known by its account, and may do all that its user may.
+    """
     if config.hub is None:
-        return config.home.url()
-    return str(UnixAddress(str(config.hub.socket), os.geteuid()))
+        return {}
+    return {"GPUPOOL_URL": str(UnixAddress(str(config.hub.socket), os.geteuid())), "GPUPOOL_TOKEN": token}
 
 
 def granted(lease: LeaseRecord, card_mib: int) -> dict[str, str]:

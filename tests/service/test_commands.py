@@ -143,17 +143,27 @@ def test_a_run_has_the_same_name_in_every_attempt() -> None:
     assert spec(environment={"WANDB_RUN_ID": "mine"}).environment["WANDB_RUN_ID"] == "mine"
 
 
-def test_it_reaches_the_pool_with_a_token_of_its_own() -> None:
-    found = spec(environment={"GPUPOOL_URL": "https://elsewhere", "GPUPOOL_TOKEN": "stolen"}).environment
-    assert (found["GPUPOOL_URL"], found["GPUPOOL_TOKEN"]) == ("unix:/pool/run/service.sock", "gpj_7_2_x")
+UNDER_A_HUB = ServiceConfig(
+    Home(HOME),
+    hub=HubConfig("http://127.0.0.1:8081/hub/api", "t", Path("/pool/hub/hub.sock")),
+    launcher=Path("/root-launcher"),
+)
+
+
+def test_it_reaches_a_hubs_pool_with_a_token_of_its_own() -> None:
+    others = {"GPUPOOL_URL": "https://elsewhere", "GPUPOOL_TOKEN": "another job's"}
+    found = spec_in(UNDER_A_HUB, "ada", environment=others).environment
+    assert found["GPUPOOL_URL"] == f"unix:/pool/hub/hub.sock?uid={os.geteuid()}"
+    assert found["GPUPOOL_TOKEN"] == "gpj_7_2_x"
+
+
+def test_in_a_pool_of_ones_own_it_is_known_by_its_account() -> None:
+    assert {"GPUPOOL_URL", "GPUPOOL_TOKEN"}.isdisjoint(spec().environment)
 
 
 def test_under_a_hub_it_runs_as_its_user() -> None:
-    hub = HubConfig("http://127.0.0.1:8081/hub/api", "t", Path("/pool/hub/hub.sock"))
-    config = ServiceConfig(Home(HOME), hub=hub, launcher=Path("/root-launcher"))
-    found = spec_in(config, "ada", environment={})
+    found = spec_in(UNDER_A_HUB, "ada", environment={})
     assert (found.user, found.folder) == ("ada", "/root-launcher/jobs/7")
-    assert found.environment["GPUPOOL_URL"] == f"unix:/pool/hub/hub.sock?uid={os.geteuid()}"
     assert found.environment["PYTHONPATH"].endswith(":/root-launcher/portable")
     assert "HOME" not in found.environment
     assert spec().user is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -74,6 +75,16 @@ def test_one_after_the_other_and_why(start: Any) -> None:
     assert call.wait(second["id"])["state"] == "completed"
     assert call.log(second["id"]) == b"second\n"
     assert call.job(second["id"])["started_at"] >= call.job(first["id"])["ended_at"]
+
+
+def test_a_job_may_submit_another(start: Any) -> None:
+    call = start()
+    argv = [sys.executable, "-m", "jupyter_gpupool.app", "submit", "--cpus", "1", "--", "echo", "next"]
+    environment = call.BASIC | {"GPUPOOL_HOME": str(call.home.path), "GPUPOOL_SIMULATE": "1x2x8GiB"}
+    first = call("POST", "jobs", call.command(entry={"argv": argv}, environment=environment)).body
+    assert call.wait(first["id"])["state"] == "completed", call.log(first["id"])
+    assert call.wait(first["id"] + 1)["state"] == "completed"
+    assert call.log(first["id"] + 1) == b"next\n"
 
 
 def test_who_waits_for_the_log_of_a_waiting_job_gets_its_beginning(start: Any) -> None:
