@@ -241,30 +241,59 @@ class Servers:
                 self.ended(attempt)
             elif session.state is SessionState.RELEASING:
                 await self._release_lost(session, attempt)
-            elif _live(session) and (reason := self._lapsed(session, attempt)):
+            elif _live(session) and (reason := self._lapsed(session)):
                 await self._let_go(session, reason)
         for key, report in attempts.items():
             owner = self._of(key)
             if owner is not None and owner.state is SessionState.ENDED:
                 await self._clear(report)
-        if self._ask_hub and self._clock() - self._hub_asked >= self._patience.orphan:
-            self._hub_asked = self._clock()
-            await self._end_orphans(await self._ask_hub(), attempts.keys())
+        await self._compare_with_hub(attempts.keys())
 
-    def _lapsed(self, session: SessionRecord, attempt: Started | None) -> str | None:
+    def _lapsed(self, session: SessionRecord) -> str | None:
         """Say why a session is over that nobody has ended."""
-        silent = self._clock() - self._asked.get(session.id, self._opened)
         if session.lease is None:
-            return UNASKED if silent > self._patience.ticket else None
-        if self._ledger.leases[session.lease].end < self._controller.now:
-            return OVER
-        return UNUSED if attempt is None and silent > self._patience.claim else None
+            return UNASKED if self._silent(session) > self._patience.ticket else None
+        return OVER if self._ledger.leases[session.lease].end < self._controller.now else None
+
+    def _silent(self, session: SessionRecord) -> float:
+        """Return for how long nobody has asked about a session."""
+        return self._clock() - self._asked.get(session.id, self._opened)
+
+    async def _compare_with_hub(self, running: Set[str]) -> None:
+        """End what the Hub does not know: leases on which nothing runs, and servers that it has forgotten."""
+        unused = [
+            session
+            for session in self._sessions()
+            if session.state is SessionState.HELD
+            and key_of(session) not in running
+            and self._silent(session) > self._patience.claim
+        ]
+        due = self._ask_hub is not None and self._clock() - self._hub_asked >= self._patience.orphan
+        if not (unused or due):
+            return
+        known = await self._ask_hub() if self._ask_hub else {}
+        for session in unused:
+            await self._drop_unused(session, known)
+        if due:
+            self._hub_asked = self._clock()
+            await self._end_orphans(known, running)
+
+    async def _drop_unused(self, session: SessionRecord, known: Known | None) -> None:
+        """End a session of which no server runs, unless one may: elsewhere, or unknown to the engine.
+
+        While the Hub is silent, a lease is kept as long as a place in the queue.
+        """
+        if known is None and self._silent(session) <= self._patience.ticket:
+            return
+        if known is not None and _is_among(session, known):
+            self.asked(session)
+        elif await self._engine.left(key_of(session)):
+            log.warning("Server %s runs, but the engine does not know it; it keeps its lease", session.id)
+        else:
+            await self._let_go(session, UNUSED)
 
     async def _let_go(self, session: SessionRecord, reason: str) -> None:
-        """End a session, unless a process of it is left that the engine does not know."""
-        if reason is UNUSED and await self._engine.left(key_of(session)):
-            log.warning("Server %s runs, but the engine does not know it; it keeps its lease", session.id)
-            return
+        """End a session that nobody else has ended."""
         log.info("Lease %s of %s is over: %s", session.id, session.owner, reason)
         await self.end(session, reason)
 
@@ -287,8 +316,7 @@ class Servers:
             return
         now = self._clock()
         for session in filter(_live, self._sessions()):
-            user, _, name = (session.server or "").partition("/")
-            if key_of(session) not in live or name in known.get(user, ()):
+            if key_of(session) not in live or _is_among(session, known):
                 self._missed.pop(session.id, None)
             elif now - self._missed.setdefault(session.id, now) >= self._patience.orphan:
                 await self._let_go(session, FORGOTTEN)
@@ -319,6 +347,11 @@ class Servers:
 def key_of(session: SessionRecord) -> str:
     """Return the name of the one attempt of a session's server."""
     return f"{session.id}/1"
+
+
+def _is_among(session: SessionRecord, known: Known) -> bool:
+    user, _, name = (session.server or "").partition("/")
+    return name in known.get(user, ())
 
 
 def _live(session: SessionRecord) -> bool:

@@ -270,6 +270,36 @@ def test_a_lease_on_which_no_server_starts_lapses(play: Any, engine: Engine, clo
     play(scenario)
 
 
+def test_a_server_that_another_backend_runs_lives_as_long_as_the_hub_knows_it(
+    play: Any, clock: Clock, hub: Hub
+) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        hub.servers = {"ada": {""}}
+        for _ in range(20):
+            clock.now += 59
+            await service.servers.look()
+        assert state(service, session)[0] == "held"
+        hub.servers = {"ada": {"second"}}
+        clock.now += 61
+        await service.servers.look()
+        assert state(service, session)[0] == "ended"
+
+    play(scenario)
+
+
+def test_an_unused_lease_outlives_a_restart_of_the_hub(play: Any, clock: Clock, hub: Hub) -> None:
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        hub.servers = None
+        for seconds, found in ((599, "held"), (2, "ended")):
+            clock.now += seconds
+            await service.servers.look()
+            assert state(service, session)[0] == found
+
+    play(scenario)
+
+
 def test_from_its_grant_on_a_lease_has_its_whole_time(play: Any, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         first, ticket = add(service, "bob/", mib=8192), add(service, mib=8192)
