@@ -128,10 +128,10 @@ class SystemLauncher:
         tree = Subtree.at(self.state)
         if tree.held:
             everything = Leaf(tree.held, tree.limits, "")
-            while everything.pids():
+            while tree.held.exists():  # a process that is ending may still be in it
                 everything.kill()
+                everything.remove()
                 time.sleep(0.01)
-            everything.remove()
 
 
 @pytest.fixture

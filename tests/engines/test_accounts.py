@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from jupyter_gpupool.engines.base import Ended, EngineError
+from jupyter_gpupool.engines.local import identity
 from jupyter_gpupool.engines.local.cgroups import Subtree
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.engines.local.identity import account_of
@@ -182,6 +185,35 @@ async def test_what_a_job_leaves_behind_ends_with_it(system):
     assert not system.exists(int(system.log(spec)))
 
 
+async def test_what_a_job_cannot_end_itself_ends_with_it(system, whole_tree, open_folder):
+    """A program that has become root is out of the runner's reach, but not of the launcher's."""
+    program = open_folder / "python"
+    shutil.copy(Path("/usr/bin/python3").resolve(), program)
+    program.chmod(0o4755)
+    as_root = "import os, time; os.setresuid(0, 0, 0); print(os.getpid(), flush=True); time.sleep(60)"
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([{str(program)!r}, '-S', '-c', {as_root!r}], stdout=subprocess.PIPE)\n"
+        "print(child.stdout.readline().decode(), flush=True)\n"
+        "sys.exit(5)\n"
+    )
+    spec = system.python(code, environment={"PATH": "/usr/bin:/bin", "PYTHONHOME": "/usr"})
+    await system.engine.start(spec)
+    end = await system.settled(spec.key)
+    assert (end.exit_code, end.cause) == (5, "exit")
+    assert not system.exists(int(system.log(spec)))
+
+
+async def test_each_job_has_a_keyring_of_its_own(system):
+    number = identity._KEYCTL.get(os.uname().machine, 0)
+    code = f"import ctypes\nprint(ctypes.CDLL(None).syscall({number}, 0, -3, 0))"
+    specs = [system.python(code) for _ in range(2)]
+    for spec in specs:
+        assert (await system.run(spec)).exit_code == 0
+    first, second = map(system.log, specs)
+    assert first != second or first == "-1\n"  # a container may have no keys
+
+
 async def test_a_job_cannot_leave_its_control_group(system, whole_tree):
     code = TRY + (
         "for line in open('/proc/self/cgroup'):\n"
@@ -283,11 +315,12 @@ async def test_only_root_and_the_service_are_heard(system):
     assert system.as_account(system.accounts.bob, connect) == str(b"")
 
 
-async def test_a_launcher_that_is_not_roots_runs_nothing_as_others(bench, monkeypatch):
-    launcher = Launcher(bench.home, "boot", Subtree(), selectors.DefaultSelector())
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(EngineError, match=r"cannot run 1/1 as 'ada'.* must be started by root"):
-        launcher.start(bench.spec("true", user="ada"))
+async def test_a_launcher_that_is_not_roots_runs_nothing_as_others(bench, tmp_path, monkeypatch):
+    launcher = Launcher(tmp_path / "other", "boot", Subtree(), selectors.DefaultSelector())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 1000)
+        with pytest.raises(EngineError, match=r"cannot run 1/1 as 'ada'.* must be started by root"):
+            launcher.start(bench.spec("true", user="ada"))
 
 
 # Coming and going

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,15 @@ async def test_a_file_that_grows_is_opened_once(system):
     with pytest.raises(OSError):
         os.write(log, b"x")
     os.close(log)
+
+
+async def test_the_launcher_keeps_no_file_that_it_handed_over(system):
+    spec = system.spec("true")
+    await system.run(spec)
+    os.close(system.engine.files.open(spec.job, "1", "log"))
+    await system.engine.list()  # it has finished with the request before
+    held = Path(f"/proc/{system.launcher.process.pid}/fd")
+    assert system.attempt(spec) / "log" not in [name.readlink() for name in held.iterdir()]
 
 
 @pytest.mark.parametrize(

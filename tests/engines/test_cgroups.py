@@ -103,6 +103,10 @@ def _start_inside(leaf: cgroups.Leaf, code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-S", "-c", code], preexec_fn=leaf.enter, stdout=subprocess.PIPE)
 
 
+def test_looking_for_a_place_leaves_nothing(subtree):
+    assert not subtree.held.exists()
+
+
 def test_killing_a_leaf_ends_all_that_forks_in_it(subtree):
     leaf = subtree.make_leaf("job")
     bomb = (

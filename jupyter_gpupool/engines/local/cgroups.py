@@ -205,9 +205,6 @@ class Subtree:
             and hierarchy.controllers & {"cpu", "memory"}
             and os.access(hierarchy.here, os.W_OK)
         )
-        if holder.version == 2:
-            _pass_on_controllers(base)
-            _pass_on_controllers(base / name)
         return cls(holder, base / name, limits)
 
     def enter(self, leaf: str) -> bool:
@@ -215,7 +212,8 @@ class Subtree:
         if self.held is None:
             return False
         with suppress(OSError):
-            (self.held / leaf).mkdir(parents=True, exist_ok=True)
+            self._make()
+            (self.held / leaf).mkdir(exist_ok=True)
             _write(self.held / leaf / "cgroup.procs", "0")
             return True
         return False
@@ -226,7 +224,9 @@ class Subtree:
             return None
         held = self.held / name
         try:
-            held.mkdir(parents=True)
+            if not self.held.exists():
+                self._make()
+            held.mkdir()
         except OSError:
             return None
         limits = []
@@ -235,6 +235,15 @@ class Subtree:
                 (parent / name).mkdir(parents=True)
                 limits.append(parent / name)
         return Leaf(held, tuple(limits), self.hierarchy.name_of(held))
+
+    def _make(self) -> None:
+        """Make the group above the leaves, and let them have the controllers that there are."""
+        assert self.held is not None
+        assert self.hierarchy is not None
+        self.held.mkdir(exist_ok=True)
+        if self.hierarchy.version == 2:
+            _pass_on_controllers(self.held.parent)
+            _pass_on_controllers(self.held)
 
     def sweep(self, keep: frozenset[str] = frozenset()) -> None:
         """Remove every group of the subtree that is empty but those in `keep`; the subtree too, if it can."""
@@ -297,10 +306,16 @@ def _can_hold(base: Path, name: str) -> bool:
     """Whether a group below `base` can be made: a mount may be writable by its bits and still refuse."""
     directory = base / name
     try:
-        directory.mkdir(exist_ok=True)
+        directory.mkdir()
+    except FileExistsError:
+        return (directory / "cgroup.procs").exists()
     except OSError:
         return False
-    return (directory / "cgroup.procs").exists()
+    try:
+        return (directory / "cgroup.procs").exists()
+    finally:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def _outside(here: Path, name: str) -> Path:

@@ -23,7 +23,8 @@ _DAY_S = 86400
 _SHADOW_EXPIRY = 7
 _PR_SET_DUMPABLE = 4
 _KEYCTL = {"x86_64": 250, "aarch64": 219}  # the number of the system call
-_KEYCTL_JOIN_SESSION_KEYRING = 1
+_KEYCTL_JOIN_SESSION_KEYRING, _KEYCTL_LINK = 1, 8
+_SESSION_KEYRING, _USER_KEYRING = -3, -4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -132,21 +133,21 @@ def drop(account: Account) -> None:
     OSError
         This process may not, or could still go back.
     """
-    _leave_keyring()
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
+    _take_keyring()
     if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     if os.getresuid() != (account.uid,) * 3 or os.getresgid() != (account.gid,) * 3 or _can_go_back():
         raise PermissionError(f"this process could not become {account.name} for good")
 
 
-def _leave_keyring() -> None:
-    """Take a new session keyring, where the kernel has them: keys in the launcher's are not the job's."""
+def _take_keyring() -> None:
+    """As a login does: a session keyring of its own, not the launcher's, with the account's keys in it."""
     number = _KEYCTL.get(os.uname().machine)
-    if number is not None:
-        _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
+    if number is not None and _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None) > 0:
+        _libc.syscall(number, _KEYCTL_LINK, _USER_KEYRING, _SESSION_KEYRING)
 
 
 def _can_go_back() -> bool:

@@ -37,7 +37,7 @@ from jupyter_gpupool.engines.local.records import ExitRecord, mark_begun, report
 from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
 
 GO = b"g"
-TREE_PATIENCE_S = 5.0
+TREE_PATIENCE_S = 2.0
 _JOB_UMASK = 0o022
 _ROOM_FOR_LAST_WORDS = 64 * 1024
 _LONGEST_MESSAGE = 256 * 1024
