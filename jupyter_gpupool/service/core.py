@@ -7,6 +7,7 @@ Owns: opening them in order, closing them in reverse, and what must be done now 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -170,7 +171,9 @@ async def open_service(
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
     )
-    policies = PolicyStore(config.policy_file, config.policy_history, pool, partial(unsafe_policy, config))
+    policies = PolicyStore(
+        config.policy_file, config.policy_history, pool, partial(unsafe_policy, config, os.geteuid())
+    )
     policies.refresh(int(clock()))
     if config.hub and not policies.usable:
         raise Refused("policy_invalid", f"The pool has no good policy: {public(policies.error)}")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.service.errors import ErrorReply
 from jupyter_gpupool.service.routes import Parameter, Route
+from jupyter_gpupool.service.scopes import NEEDED, hub_name
 from jupyter_gpupool.service.wire import ENTRIES
 
 REF = "#/components/schemas/{model}"
@@ -36,7 +37,10 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
             "Times are ISO 8601 in UTC, sizes MiB, parts of GPUs and CPUs thousandths.",
         },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
@@ -63,6 +67,8 @@ def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
             *map(_path_parameter, re.findall(r"{(\w+)}", route.path)),
             *map(_query_parameter, route.query),
         ],
+        "description": _needs(route),
+        "security": [] if route.by_anybody else [{"token": []}],
         "responses": {
             str(route.status): _response(route, schemas),
             "default": _json("What went wrong.", schemas["error"]),
@@ -74,6 +80,14 @@ def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
         content = {"application/json": {"schema": schemas[str(route.body)]}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _needs(route: Route) -> str:
+    """Say which scope of a Hub's token it takes."""
+    if route.by_anybody:
+        return "Takes no token; with one, it says more."
+    scopes = " or ".join(map(hub_name, NEEDED[route.action]))
+    return f"Takes the scope {scopes}{', or the token of that job' if route.by_job else ''}."
 
 
 def _response(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ def unsafe_account(config: ServiceConfig, uid: int) -> str | None:
     return None
 
 
-def unsafe_policy(config: ServiceConfig, policy: Policy) -> list[Problem]:
-    """Return what makes a policy unsafe under this service's Hub; empty where there is no Hub."""
+def unsafe_policy(config: ServiceConfig, uid: int, policy: Policy) -> list[Problem]:
+    """Return why a service of this uid must not follow a policy under its Hub, if it has one."""
     hub = config.hub
     if hub is None:
         return []
@@ -41,6 +41,14 @@ def unsafe_policy(config: ServiceConfig, policy: Policy) -> list[Problem]:
                 policy,
                 f"with {ANYBODY} anybody could log in as any account of this machine.",
                 "Choose another authenticator, PAM for example.",
+            )
+        ]
+    if policy.run_as == "user" and config.launcher is None and uid != 0:
+        return [
+            _problem(
+                policy,
+                "only a launcher that root runs can run work as somebody else, and this service has none.",
+                "Start one, and name its folder with GPUPOOL_LAUNCHER.",
             )
         ]
     return []

@@ -25,7 +25,7 @@ from jupyter_gpupool.service.takeover import succeed
 
 log = logging.getLogger("gpupool")
 
-RETRY_S = 3.0
+RETRY_S = 2.0
 """How long after a failure the service tries to open again."""
 
 

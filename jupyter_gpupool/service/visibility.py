@@ -34,17 +34,12 @@ def manages(policy: Policy, who: Identity, group: str) -> bool:
 
 
 def without_notify(text: str) -> str:
-    """Return a policy's text without the section that has passwords in it."""
+    """Return a policy's text without the section that has passwords in it, and without its comments."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
-        return text
-    for key, value in root.value:
-        if key.value == _SECRET:
-            rest = text[value.end_mark.index :]
-            if root.flow_style:
-                return f"{text[: key.start_mark.index]}{_SECRET}: {{}}{rest}"
-            return text[: key.start_mark.index] + rest.lstrip(" ").removeprefix("\n")
-    return text
+        return ""
+    root.value = [(key, value) for key, value in root.value if key.value != _SECRET]
+    return str(yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True, width=110))
 
 
 def public(error: str | None) -> str | None:

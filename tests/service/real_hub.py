@@ -23,6 +23,7 @@ from tests.service.conftest import Answer, Caller
 from tests.tour.lab import free_port
 
 ADMIN_TOKEN = "a-token-of-the-test-alone-0123456789"
+SERVICE_TOKEN = "a-token-of-the-service-alone-0123456789"
 BASE = "/base/"
 CONFIG = """
 from jupyter_gpupool.hub import setup
@@ -39,6 +40,7 @@ c.JupyterHub.load_roles.append(
     {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:groups", "tokens"]}}
 )
 setup(c, home={home!r}, simulate="1x2x8GiB", demo=True, admins=["root-of-pool"])
+next(spec for spec in c.JupyterHub.services if spec["name"] == "gpupool")["api_token"] = {own!r}
 open({spawner_token!r}, "w").write(c.GpuPoolMixin.pool_token)
 """
 POLICY = """
@@ -69,6 +71,7 @@ class RealHub:
                 proxy_port=proxy_port,
                 base=BASE,
                 token=ADMIN_TOKEN,
+                own=SERVICE_TOKEN,
                 home=str(self.home.path),
                 spawner_token=str(folder / "spawner-token"),
             )

@@ -111,9 +111,18 @@ def test_visibility_of_groups_hides_names(start: Any, someone: Someone) -> None:
     call = start("1x1x8GiB", policy, parts={"identify": someone})
     job = call.submit("sleep 100", name="adas")
     call.wait(job["id"], "running")
+    held = call.submit("true")
+    call("POST", f"jobs/{held['id']}/hold")
     someone.user = "bob"
     seen = call("GET", "queue").body["running"][0]
     assert (seen["user"], seen["name"], seen["group"]) == (None, None, "team")
+    assert "ada" not in str(call("GET", "queue").body)
+    refused = call("POST", f"jobs/{job['id']}/cancel")
+    assert (refused.status, refused.error["message"]) == (
+        403,
+        f"Job {job['id']} belongs to somebody in team.",
+    )
+    assert [use["user"] for use in call("GET", "report").body["use"]] == [None]
     on_card = call("GET", "pool").body["nodes"][0]["gpus"][0]["leases"][0]
     assert (on_card["user"], on_card["group"]) == (None, "team")
     someone.user, someone.admin = "ada", True

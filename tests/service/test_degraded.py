@@ -17,7 +17,7 @@ from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.service import takeover
 from jupyter_gpupool.service.config import HubConfig, ServiceConfig
-from jupyter_gpupool.service.safety import unsafe_account, unsafe_launcher
+from jupyter_gpupool.service.safety import unsafe_account, unsafe_launcher, unsafe_policy
 from tests.hub.site import until
 from tests.service.conftest import Answer, Caller
 from tests.service.real_hub import at_socket, has_ended
@@ -299,3 +299,11 @@ def test_work_as_users_takes_a_launcher_of_root(home: Home) -> None:
     assert "GPUPOOL_LAUNCHER" in (unsafe_launcher(config, users, root=False) or "")
     assert unsafe_launcher(config, load_policy(GOOD), root=False) is None
     assert unsafe_launcher(ServiceConfig(home), users, root=False) is None
+    (problem,) = unsafe_policy(config, 1000, users)
+    assert "root" in problem.message
+    for safe in (
+        (config, 0),
+        (ServiceConfig(home, hub=HUB, launcher=Path("/x")), 1000),
+        (ServiceConfig(home), 1000),
+    ):
+        assert unsafe_policy(*safe, users) == []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 
 from jupyter_gpupool._version import __version__
+from jupyter_gpupool.service.config import HubConfig
+from jupyter_gpupool.service.hub import Hub
 from tests.hub.site import until
 from tests.service.conftest import Caller
-from tests.service.real_hub import BASE, Browser, RealHub, has_ended
+from tests.service.real_hub import BASE, SERVICE_TOKEN, Browser, RealHub, has_ended
 
 pytestmark = pytest.mark.requires_server("node")
 
@@ -66,6 +69,18 @@ def test_only_the_hubs_spawner_may_lease_for_others(hub: RealHub) -> None:
     spawner = (hub.folder / "spawner-token").read_text()
     assert hub.direct("GET", "whoami", token=spawner).body["user"] == "service:gpupool-spawner"
     assert hub.direct("POST", "jobs", Caller.command("true"), token=spawner).status == 403
+
+
+def test_the_hub_tells_the_service_which_servers_it_knows(hub: RealHub) -> None:
+    async def servers() -> dict[str, set[str]] | None:
+        asked = Hub(HubConfig(f"http://127.0.0.1:{hub.hub_port}{BASE}hub/api", SERVICE_TOKEN, hub.hub_sock))
+        try:
+            return await asked.servers()
+        finally:
+            await asked.close()
+
+    hub.token_of("ada")
+    assert asyncio.run(servers()) == {}
 
 
 def test_an_unknown_token_is_told_which_hub_was_asked(hub: RealHub) -> None:
