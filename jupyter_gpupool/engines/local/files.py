@@ -13,6 +13,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +55,16 @@ class DirectFiles:
         return file
 
     def list(self, job: int, *parts: str) -> list[FileEntry]:
-        """Return the regular files in a folder, by name, at most `MOST_LISTED`; see `JobFiles.list`."""
+        """Return the regular files among the first `MOST_LISTED` in a folder; see `JobFiles.list`."""
         found: list[FileEntry] = []
         try:
             with open_folder(self._jobs, str(job), *parts) as folder, os.scandir(folder) as entries:
                 owners = self._owners(job, folder)
-                for entry in entries:
+                for entry in islice(entries, MOST_LISTED):
                     with suppress(FileNotFoundError):
                         info = entry.stat(follow_symlinks=False)
                         if _counts(info, owners):
                             found.append(FileEntry(entry.name, info.st_size, info.st_mtime))
-                    if len(found) == MOST_LISTED:
-                        break
         except (OSError, NoSuchFileError):
             return []
         return sorted(found, key=lambda file: file.name)
