@@ -217,13 +217,16 @@ def service(path: Path, uid: int) -> Finding:
 
 
 def proxy(program: Path) -> Finding:
-    """Look for the Hub's proxy where the Hub's unit looks."""
+    """Look for the Hub's proxy, and what it runs on, where the Hub's unit looks."""
     prefix = program.parent.parent
     places = (prefix / "proxy/node_modules/.bin", prefix / "bin", Path("/usr/local/bin"), Path("/usr/bin"))
-    found = shutil.which("configurable-http-proxy", path=os.pathsep.join(map(str, places)))
+    path = os.pathsep.join(map(str, places))
+    if shutil.which("node", path=path) is None:
+        return Finding("proxy", "problem", "The Hub's proxy needs Node: install Node 20 or newer.")
+    found = shutil.which("configurable-http-proxy", path=path)
     if found is None:
-        text = "configurable-http-proxy is missing; install it with: npm install -g configurable-http-proxy@5"
-        return Finding("proxy", "problem", text)
+        remedy = f"npm install --prefix {prefix}/proxy configurable-http-proxy@5"
+        return Finding("proxy", "problem", f"configurable-http-proxy is missing; install it with: {remedy}")
     return Finding("proxy", "ok", f"{found}.")
 
 

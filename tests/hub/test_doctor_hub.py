@@ -232,11 +232,19 @@ def test_the_hub_answers_and_knows_the_service(folder: Path):
     one(hub_checks.hub(found), "problem", "does not answer", "systemctl start jupyterhub")
 
 
-def test_the_proxy_beside_the_program_is_found(folder: Path):
+def test_the_proxy_and_its_node_are_looked_for_beside_the_program(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     scripts = folder / "proxy/node_modules/.bin"
     scripts.mkdir(parents=True)
+    program = folder / "bin" / "jupyter-gpupool"
+    (scripts / "node").touch(mode=0o755)
     (scripts / "configurable-http-proxy").touch(mode=0o755)
-    one(hub_checks.proxy(folder / "bin" / "jupyter-gpupool"), "ok", str(scripts))
+    one(hub_checks.proxy(program), "ok", str(scripts))
+    monkeypatch.setattr(shutil, "which", lambda name, path: None if name != "node" else "/usr/bin/node")
+    one(hub_checks.proxy(program), "problem", f"npm install --prefix {folder}/proxy")
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    one(hub_checks.proxy(program), "problem", "Node 20")
 
 
 def test_a_pool_that_is_named_is_the_one_that_is_checked(folder: Path, monkeypatch: pytest.MonkeyPatch):
