@@ -33,6 +33,9 @@ from jupyter_gpupool.service.visibility import sees_names
 
 log = logging.getLogger("gpupool")
 
+XSRF = "_xsrf"
+"""The parameter with which a browser's stream proves that the page is the user's own; see `hub`."""
+
 Routes = Mapping[str, Route]
 
 
@@ -221,7 +224,7 @@ class EventStream(Endpoint):
         try:
             self.write(b": hello\n\n")
             await self.flush()
-            while not bus.closed:
+            while not bus.closed and await self._is_welcome():
                 events = bus.after(last, who.user, names=sees_names(self.service.policy, who))
                 last = bus.last
                 self.write(b"".join(event.encoded() for event in events) if events else b": alive\n\n")
@@ -231,6 +234,14 @@ class EventStream(Endpoint):
             pass
         finally:
             bus.listeners -= 1
+
+    async def _is_welcome(self) -> bool:
+        """Whether who listens still may; a Hub that is down sends nobody away."""
+        try:
+            authorise(await self._identify(), self.route, self.path_kwargs)
+        except ApiError as error:
+            return error.status == 503
+        return True
 
 
 @stream_request_body
@@ -311,7 +322,7 @@ def _query(route: Route, given: Mapping[str, bytes]) -> dict[str, Any]:
     """Check the query's parameters against the route's."""
     known = {parameter.name: parameter for parameter in route.query}
     for name in given:
-        if name not in known:
+        if name not in known and name != XSRF:
             guess = nearest(name, known)
             hint = f"Did you mean {guess}?" if guess else "Leave it out."
             raise invalid(f"Unknown parameter {name}.", hint, code="unknown_option")

@@ -83,6 +83,7 @@ class Hub:
             401: nobody's; 403: a cookie without the proof that the page is the user's own; 503: the Hub does
             not answer.
         """
+        request.__dict__.pop("_cached_hub_user", None)  # a stream asks more than once
         try:
             async with asyncio.timeout(PATIENCE_S):
                 user = await self._auth.get_user(request, sync=False)

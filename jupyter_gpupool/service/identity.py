@@ -115,7 +115,7 @@ def job_identity(token: str | None, tokens: JobTokens, jobs: Mapping[int, Job]) 
             "This job's token is not valid, or no longer: a token ends with its run of the job.",
         )
     job = jobs[found[0]]
-    return Identity(job.owner, frozenset(("report",)), job=job.id)
+    return Identity(job.owner, frozenset(("report",)), hub_groups=(job.group,), job=job.id)
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -150,6 +151,19 @@ def test_a_bad_policy_with_none_before_is_said_until_it_is_good(serve: Serve, ho
     service.opens()
     assert service.hub("GET", "/services/gpupool/health").body["status"] == "ok"
     assert service.said().count("cannot open") == 1
+
+
+def test_who_asked_for_the_connection_to_be_closed_closes_it(serve: Serve, home: Home) -> None:
+    policy(home, "nonsense: [")
+    service = serve()
+    service.refuses("policy.yaml")
+    with socket.socket(socket.AF_UNIX) as proxy, proxy.makefile("rb") as replies:
+        proxy.connect(str(service.socket))
+        for _ in range(2):
+            proxy.sendall(b"POST /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+            assert replies.readline().split()[1] == b"503"
+            headers = dict(line.split(b": ") for line in iter(replies.readline, b"\r\n"))
+            replies.read(int(headers[b"Content-Length"]))
 
 
 def test_ended_while_it_cannot_open_it_has_not_failed(serve: Serve, home: Home) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.service.hub import Hub
+from jupyter_gpupool.service.serving import MAX_BODY
 from tests.hub.site import until
-from tests.service.conftest import Caller
+from tests.service.conftest import Caller, tar
 from tests.service.real_hub import BASE, SERVICE_TOKEN, Browser, RealHub, has_ended
 
 pytestmark = pytest.mark.requires_server("node")
@@ -81,6 +85,30 @@ def test_the_hub_tells_the_service_which_servers_it_knows(hub: RealHub) -> None:
 
     hub.token_of("ada")
     assert asyncio.run(servers()) == {}
+
+
+def test_code_of_any_accepted_size_goes_by_the_hubs_socket_too(hub: RealHub) -> None:
+    code = tar({"a.py": "x = 1\n" * (MAX_BODY // 5)})
+    digest = hashlib.sha256(code).hexdigest()
+    ada = Connection(f"unix:{hub.hub_sock}", token=hub.token_of("ada"), pauses=())
+    assert ada.request("PUT", f"snapshots/{digest}", code).status == 201
+    assert ada.request("HEAD", f"snapshots/{digest}").status == 200
+    assert hub.direct("HEAD", f"snapshots/{digest}", token=hub.token_of("bob")).status == 404
+
+
+def test_a_stream_ends_with_the_token_it_was_opened_with(hub: RealHub) -> None:
+    made = hub.api("POST", "users/ada/tokens", {})
+    asked = urllib.request.Request(
+        f"{hub.url}/services/gpupool/api/v1/events", headers={"Authorization": f"token {made['token']}"}
+    )
+    with urllib.request.urlopen(asked, timeout=60) as stream:
+        assert stream.readline() == b": hello\n"
+        hub.api("DELETE", f"users/ada/tokens/{made['id']}")
+        other = hub.token_of("ada")
+        until(lambda: hub.pool("GET", "whoami", token=made["token"])[0] == 401, "the token is void")
+        _, job = hub.pool("POST", "jobs", Caller.command("true"), token=other)
+        assert b"event:" not in stream.read()
+        hub.local.wait(job["id"])
 
 
 def test_an_unknown_token_is_told_which_hub_was_asked(hub: RealHub) -> None:

@@ -130,11 +130,12 @@ async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:
 async def health(call: Call[None]) -> HealthReply:
     """Say whether the service works, and to who may read here what troubles it."""
     service = call.service
-    if not permits(call.who.scopes, "read"):
-        return {"status": "ok", "version": __version__}
     troubles = [text for text in (service.controller.trouble, public(service.policies.error)) if text]
     troubles += [because for because in service.controller.health.values() if because]
-    return {"status": "degraded" if troubles else "ok", "version": __version__, "troubles": troubles}
+    reply: HealthReply = {"status": "degraded" if troubles else "ok", "version": __version__}
+    if permits(call.who.scopes, "read"):
+        reply["troubles"] = troubles
+    return reply
 
 
 async def metrics(call: Call[None]) -> Bytes:
