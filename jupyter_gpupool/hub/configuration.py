@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import jupyterhub
 from jupyterhub.app import JupyterHub
@@ -23,19 +22,28 @@ from traitlets.config import Config
 from jupyter_gpupool.hub import access
 from jupyter_gpupool.hub.classes import authenticator_name, proxy_for, spawner_for
 from jupyter_gpupool.hub.place import Place, checked_url, place_of, standing_token
-from jupyter_gpupool.hub.settings import current, hub_of, sections_with
+from jupyter_gpupool.hub.settings import (
+    callback_of,
+    current,
+    domain_of,
+    hub_of,
+    prefix_of,
+    sections_with,
+)
 
 OLDEST_HUB = 6
 QUEUE_TIMEOUT_S = 12 * 3600
+
+File = str | Path | None
 
 
 def setup(
     c: Config,
     *,
-    home: str | Path | None = None,
-    policy: str | Path | None = None,
+    home: File = None,
+    policy: File = None,
     simulate: str | None = None,
-    launcher: str | Path | None = None,
+    launcher: File = None,
     service_user: str | None = None,
     managed: bool = True,
     url: str | None = None,
@@ -43,7 +51,7 @@ def setup(
     admin_groups: Iterable[str] = (),
     queue_timeout: int = QUEUE_TIMEOUT_S,
     demo: bool = False,
-    token_file: str | Path | None = None,
+    token_file: File = None,
 ) -> None:
     """Bring the pool to a JupyterHub; call it last in ``jupyterhub_config.py``.
 
@@ -80,21 +88,19 @@ def setup(
     TraitError
         One sentence on what is wrong, with which the Hub ends.
     """
-    _refuse_unfit(c)
+    _refuse_unfit(c, admins, admin_groups, queue_timeout)
     hub = hub_of(c)
-    service = _service(hub)
     place = None if url else place_of(home, service_user, demo=demo)
     proxy = proxy_for(hub.proxy_class) if place else None
     if place and managed:
-        options = {"POLICY": policy, "SIMULATE": simulate, "LAUNCHER": launcher, "DEMO": 1 if demo else None}
-        service |= {"command": _command(place), "environment": _environment(hub, place, service, options)}
+        told = _told(hub, place, policy=policy, simulate=simulate, launcher=launcher, demo=demo)
+        run: dict[str, Any] = {"command": _command(place), "environment": told}
     else:
-        _refuse_anybody(hub)
-        service |= {"url": checked_url(url)} if url else {}
-        service["api_token"] = standing_token(token_file, place.account if place else None)
-    address = place.address if place else service["url"] + _prefix(hub)
-
+        run = _run_elsewhere(hub, place, url, token_file)
     token = secrets.token_hex(32)
+    address = place.address if place else run["url"] + prefix_of(hub)
+
+    service = {**_service(hub), **run}
     spawner = {"name": access.SPAWNER, "api_token": token, "display": False}
     c.JupyterHub.services = [*current(c, "services", []), service, spawner]
     _open_access(c, admins, admin_groups)
@@ -102,23 +108,22 @@ def setup(
     c.GpuPoolMixin.update(pool_url=address, pool_token=token, queue_timeout=queue_timeout)
     if place:
         c.JupyterHub.proxy_class = proxy
-        c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=_domain(hub) + _prefix(hub))
-        c.LauncherSpawner.launcher_home = str(launcher or place.home)
+        c.PoolRoute.update(pool_socket=str(place.socket), pool_routespec=domain_of(hub) + prefix_of(hub))
+        c.LauncherSpawner.launcher_home = _absolute(launcher or place.home)
 
 
-def _refuse_unfit(c: Config) -> None:
+def _refuse_unfit(c: Config, admins: Iterable[str], admin_groups: Iterable[str], queue_timeout: int) -> None:
     if jupyterhub.version_info[0] < OLDEST_HUB:
         raise TraitError(
             f"The pool needs JupyterHub {OLDEST_HUB} or newer; this is {jupyterhub.__version__}."
         )
     if any(spec.get("name") == access.SERVICE for spec in current(c, "services", [])):
         raise TraitError(f"The Hub has a service {access.SERVICE!r} already: call setup(c) once.")
-
-
-def _refuse_anybody(hub: JupyterHub) -> None:
-    """Refuse what a service that the Hub does not start cannot see for itself."""
-    if authenticator_name(hub.authenticator_class) == "DummyAuthenticator":
-        raise TraitError("DummyAuthenticator lets anybody log in as anybody: use another one with this pool.")
+    for name, value in {"admins": admins, "admin_groups": admin_groups}.items():
+        if isinstance(value, str):
+            raise TraitError(f"{name} is a list of names: write {name}=[{value!r}].")
+    if not isinstance(queue_timeout, int) or queue_timeout < 0:
+        raise TraitError(f"queue_timeout is a number of seconds, not {queue_timeout!r}.")
 
 
 def _service(hub: JupyterHub) -> dict[str, Any]:
@@ -128,25 +133,8 @@ def _service(hub: JupyterHub) -> dict[str, Any]:
         "display": False,
         "oauth_no_confirm": True,
         "oauth_client_allowed_scopes": list(access.CLIENT_SCOPES),
-        "oauth_redirect_uri": f"{_origin(hub)}{_prefix(hub)}oauth_callback",
+        "oauth_redirect_uri": callback_of(hub),
     }
-
-
-def _prefix(hub: JupyterHub) -> str:
-    return f"{hub.base_url}services/{access.SERVICE}/"
-
-
-def _domain(hub: JupyterHub) -> str:
-    """Return the service's own domain, where the Hub gives everybody one."""
-    if not hub.subdomain_host:
-        return ""
-    return str(hub.subdomain_hook(access.SERVICE, urlsplit(hub.subdomain_host).hostname, kind="service"))
-
-
-def _origin(hub: JupyterHub) -> str:
-    public = urlsplit(hub.subdomain_host)
-    port = f":{public.port}" if public.port else ""
-    return f"{public.scheme}://{_domain(hub)}{port}" if hub.subdomain_host else ""
 
 
 def _command(place: Place) -> list[str]:
@@ -156,19 +144,34 @@ def _command(place: Place) -> list[str]:
     return serve + (["--allow-root"] if os.geteuid() == 0 else [])
 
 
-def _environment(
-    hub: JupyterHub, place: Place, service: dict[str, Any], options: dict[str, Any]
+def _told(
+    hub: JupyterHub, place: Place, *, policy: File, simulate: str | None, launcher: File, demo: bool
 ) -> dict[str, str]:
     """Return what a managed service is told; the Hub says the rest, but not what follows from a URL."""
-    told = {f"GPUPOOL_{name}": str(value) for name, value in options.items() if value is not None}
-    return {
-        **told,
+    told = {
         "GPUPOOL_HOME": str(place.home),
         "GPUPOOL_HUB_SOCKET": str(place.socket),
         "GPUPOOL_HUB_AUTHENTICATOR": authenticator_name(hub.authenticator_class),
-        "JUPYTERHUB_SERVICE_PREFIX": _prefix(hub),
-        "JUPYTERHUB_OAUTH_CALLBACK_URL": service["oauth_redirect_uri"],
+        "JUPYTERHUB_SERVICE_PREFIX": prefix_of(hub),
+        "JUPYTERHUB_OAUTH_CALLBACK_URL": callback_of(hub),
+        "GPUPOOL_POLICY": _absolute(policy) if policy else "",
+        "GPUPOOL_SIMULATE": simulate or "",
+        "GPUPOOL_LAUNCHER": _absolute(launcher) if launcher else "",
+        "GPUPOOL_DEMO": "1" if demo else "",
     }
+    return {name: value for name, value in told.items() if value}
+
+
+def _run_elsewhere(hub: JupyterHub, place: Place | None, url: str | None, token_file: File) -> dict[str, str]:
+    """Return how the Hub knows a service that it does not start, and cannot tell anything."""
+    if authenticator_name(hub.authenticator_class) == "DummyAuthenticator":
+        raise TraitError("DummyAuthenticator lets anybody log in as anybody: use another one with this pool.")
+    where = {"url": checked_url(url)} if url else {}
+    return {**where, "api_token": standing_token(token_file, place.account if place else None)}
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).absolute())
 
 
 def _open_access(c: Config, admins: Iterable[str], admin_groups: Iterable[str]) -> None:

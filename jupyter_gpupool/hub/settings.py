@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
+
+from jupyter_gpupool.hub.access import SERVICE
 
 Container = TypeVar("Container", list[Any], dict[str, Any], set[str])
 
@@ -34,6 +37,27 @@ def hub_of(c: Config) -> JupyterHub:
     if JupyterHub.initialized():
         told.merge(JupyterHub.instance().cli_config)
     return JupyterHub(config=told, log=logging.getLogger("gpupool"))
+
+
+def prefix_of(hub: JupyterHub) -> str:
+    """Return the path of the pool's service on a Hub, such as ``/services/gpupool/``."""
+    return f"{hub.base_url}services/{SERVICE}/"
+
+
+def domain_of(hub: JupyterHub) -> str:
+    """Return the service's own domain; empty where the Hub does not give everybody one."""
+    if not hub.subdomain_host:
+        return ""
+    return str(hub.subdomain_hook(SERVICE, urlsplit(hub.subdomain_host).hostname, kind="service"))
+
+
+def callback_of(hub: JupyterHub) -> str:
+    """Return where people come back to the service after their login."""
+    origin = ""
+    if hub.subdomain_host:
+        public = urlsplit(hub.subdomain_host)
+        origin = f"{public.scheme}://{domain_of(hub)}" + (f":{public.port}" if public.port else "")
+    return f"{origin}{prefix_of(hub)}oauth_callback"
 
 
 def has(c: Config, name: str, section: str = "JupyterHub") -> bool:

@@ -331,6 +331,29 @@ def test_twice(bare: Config, tmp_path: Path):
     assert "call setup(c) once" in refusal(bare, home=tmp_path, demo=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"admins": "ada"}, "admins is a list of names: write admins=['ada']."),
+        ({"admin_groups": "ops"}, "admin_groups is a list of names: write admin_groups=['ops']."),
+        ({"queue_timeout": "12h"}, "queue_timeout is a number of seconds, not '12h'."),
+        ({"queue_timeout": -1}, "queue_timeout is a number of seconds, not -1."),
+    ],
+)
+def test_a_parameter_that_is_no_list_or_number(tmp_path: Path, options: dict[str, Any], sentence: str):
+    assert refusal(Config(), home=tmp_path, demo=True, **options) == sentence
+
+
+def test_relative_paths_are_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The service may start in another folder."""
+    monkeypatch.chdir(tmp_path)
+    c = set_up(Config(), Path("home"), policy="p.yaml", launcher="l")
+    told = service(c)["environment"]
+    assert told["GPUPOOL_HOME"] == str(tmp_path / "home")
+    assert told["GPUPOOL_POLICY"] == str(tmp_path / "p.yaml")
+    assert told["GPUPOOL_LAUNCHER"] == c.LauncherSpawner.launcher_home == str(tmp_path / "l")
+
+
 def test_an_old_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(jupyterhub, "version_info", (5, 4, 6, "", ""))
     monkeypatch.setattr(jupyterhub, "__version__", "5.4.6")
