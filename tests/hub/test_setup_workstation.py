@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -104,9 +105,11 @@ class Workstation:
             )
 
     def answers(self) -> bool:
+        """Whether Hub, proxy and service answer, and the service has found the launcher."""
         assert self.processes["hub"].poll() is None, self.tail()
         with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"{self.url}/services/gpupool/health", timeout=5).status == 200
+            reply = urllib.request.urlopen(f"{self.url}/services/gpupool/health", timeout=5)
+            return bool(json.loads(reply.read())["status"] == "ok")
         return False
 
     def stop(self, name: str) -> None:
