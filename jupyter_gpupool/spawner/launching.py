@@ -19,6 +19,7 @@ from jupyterhub.utils import fmt_ip_url, random_port, wait_for_server
 from traitlets import Unicode, default
 
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.peers import check_port
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
 from jupyter_gpupool.engines.local.proctree import starttime
@@ -37,7 +38,7 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
     launcher_home = Unicode(
         help="""
         The launcher's folder: ``run/launcher.sock`` is in it. Default: ``GPUPOOL_LAUNCHER``, else
-        ``GPUPOOL_HOME``.
+        the pool's home.
         """
     ).tag(config=True)
 
@@ -53,7 +54,7 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
 
     @default("launcher_home")
     def _launcher_home_of_the_environment(self) -> str:
-        return os.environ.get("GPUPOOL_LAUNCHER") or os.environ.get("GPUPOOL_HOME") or ""
+        return os.environ.get("GPUPOOL_LAUNCHER") or str(Home.of(os.environ).path)
 
     @default("env_keep")
     def _env_keep_of_a_local_server(self) -> list[str]:

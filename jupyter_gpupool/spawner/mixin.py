@@ -13,7 +13,7 @@ from typing import Any
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
-from traitlets import Bool, Integer, Unicode, default
+from traitlets import Integer, Unicode, default
 
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.devices.modes import merged
@@ -55,14 +55,6 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         """,
     ).tag(config=True)
 
-    offer_form = Bool(
-        True,
-        help="""
-        Whether the page that starts a server offers group and slice. Without it, and over REST, the options
-        ``group``, ``slice``, ``partition`` and ``when_full`` of the server say the same.
-        """,
-    ).tag(config=True)
-
     seen_by_the_pool = False
     """Whether the pool's own launcher runs the servers, so that the service knows which of them live."""
 
@@ -86,7 +78,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     async def get_options_form(self) -> str:
         """Return the site's form, then the pool's."""
         site = await super().get_options_form()
-        return f"{site or ''}{await self._form()}" if self.offer_form else site
+        return f"{site or ''}{await self._form()}"
 
     async def _form(self) -> str:
         try:
@@ -142,7 +134,6 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         Refusal
             The choice is wrong, the pool refuses, or its service cannot be used.
         """
-        self._news.begin()
         self._starting = True
         started = False
         try:
@@ -267,6 +258,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         super().clear_state()
         self._lease, self._granted = None, {}
         self._backend_started = False
+        self._news.begin()
 
 
 def _nothing_to_apply(_spawner: Spawner, _options: dict[str, Any]) -> None:

@@ -45,12 +45,12 @@ class News:
 
     async def follow(self) -> AsyncIterator[Event]:
         """Yield the latest word and each newer one, until the end."""
-        shown = None
+        shown: Event | None = None
         while True:
-            if self._latest is not shown:
-                shown = self._latest
-                assert shown is not None
-                yield dict(shown)
+            latest = self._latest
+            if latest is not None and latest is not shown:
+                shown = latest
+                yield dict(latest)
             elif self._over:
                 return
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import tempfile
 import time
@@ -66,7 +67,7 @@ class Site:
         """Start servers with `spawner` from now on."""
         self.settings["spawner_class"] = spawner
         traits = {"pool_url": self.pool.url, "pool_token": TOKEN, **config}
-        self.settings["config"] = Config({"GpuPoolMixin": traits, "LauncherSpawner": {}})
+        self.settings["config"] = Config({"GpuPoolMixin": traits})
 
     def configure(self, **config: Any) -> None:
         self.settings["config"].GpuPoolMixin.update(config)
@@ -160,7 +161,7 @@ async def hub() -> AsyncIterator[MockHub]:
     config.JupyterHub.bind_url = "http://127.0.0.1:8000/"
     config.JupyterHub.allow_named_servers = True
     config.JupyterHub.cleanup_servers = True
-    config.JupyterHub.log_level = 30
+    config.JupyterHub.cookie_secret = os.urandom(32)
     MockHub.clear_instance()
     hub = MockHub.instance(config=config)
     await hub.initialize([])

@@ -229,12 +229,3 @@ async def test_the_site_keeps_its_form_its_reading_and_its_hooks(site: Site, stu
     assert stub.starts[0]["FROM_HOOK"] == "yes"
     await site.api(user, "DELETE")
     assert calls == ["before", "after"]
-
-
-async def test_without_the_form_a_login_starts_at_once(site: Site) -> None:
-    site.configure(offer_form=False)
-    user = site.user("vision")
-    async with await site.browser(user) as browser:
-        reply = await browser.get(f"{site.url}/spawn/{user.name}", allow_redirects=False)
-    assert reply.status == 302
-    assert len(site.pool.requests) == 1
