@@ -13,7 +13,7 @@ from jupyter_gpupool.spawner.mixin import GpuPoolMixin
 class GpuPoolLocalSpawner(GpuPoolMixin, LauncherSpawner):
     """Servers on this host, each on its lease of the pool; ``gpupool-local`` by its entry point."""
 
-    seen_by_the_pool = True
+    reads_options = False
 
     def take_work(self, work: Work) -> None:
         """Run what the lease allows."""

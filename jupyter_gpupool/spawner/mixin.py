@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -55,8 +54,8 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         """,
     ).tag(config=True)
 
-    seen_by_the_pool = False
-    """Whether the pool's own launcher runs the servers, so that the service knows which of them live."""
+    reads_options = True
+    """Whether the backend may have options of its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -103,9 +102,9 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         return _nothing_to_apply
 
     def _alone(self) -> bool:
-        """Whether no other backend, form or hook of the site may have options of its own."""
-        ours = self.apply_user_options is _nothing_to_apply
-        return ours and self.seen_by_the_pool and not (self.options_form or self.pre_spawn_hook)
+        """Whether no backend, form or hook of the site may have options of its own."""
+        others = self.reads_options or self.options_form or self.pre_spawn_hook
+        return not others and self.apply_user_options is _nothing_to_apply
 
     def _groups(self) -> list[str]:
         """The user's groups on the Hub, as they are now."""
@@ -202,14 +201,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         status = await maybe_future(super().poll()) if self._backend_started else 0
         if status is not None and lease is not None:
             await self._give_back(lease)
-        elif lease is not None and not self.seen_by_the_pool:
-            await self._claim(lease)
         return status
-
-    async def _claim(self, lease: int) -> None:
-        """Tell the service that the lease is in use; it hears of the launcher's servers by itself."""
-        with suppress(PoolError):
-            await self.pool.look(lease)
 
     async def stop(self, now: bool = False) -> None:
         """Stop the server and give its lease back.

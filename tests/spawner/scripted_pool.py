@@ -42,7 +42,6 @@ class ScriptedPool:
         self.cpus_milli = self.memory_mib = 0
         self.position = 3
         self.tokens: set[str | None] = set()
-        self.looks = 0
         self._leases: dict[int, dict[str, Any]] = {}
         self._next = 100
         self._changed = asyncio.Event()
@@ -122,7 +121,6 @@ class ScriptedPool:
         return web.json_response(self._reply(self._next), status=201 if held else 202)
 
     async def _look(self, request: web.Request) -> web.StreamResponse:
-        self.looks += 1
         lease = self._leases.get(int(request.match_info["id"]))
         if lease is None:
             return web.json_response(error("not_found", "There is no such lease."), status=404)

@@ -75,15 +75,6 @@ async def test_poll_and_stop_work_without_the_service(site: Site, stub: type[Stu
     assert stub.stops == [user.name]
 
 
-async def test_a_lease_that_only_the_hub_can_see_in_use_is_claimed_by_each_poll(site: Site) -> None:
-    user = await running(site)
-    assert site.pool.looks == 0
-    assert await user.spawners[""].poll() is None
-    assert site.pool.looks == 1
-    await site.pool.stop()
-    assert await user.spawners[""].poll() is None
-
-
 async def test_a_restarted_hub_gives_back_the_lease_of_a_server_that_died_meanwhile(site: Site) -> None:
     user = await running(site)
     user.spawners.pop("")
