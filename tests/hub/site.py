@@ -33,6 +33,8 @@ load_subconfig({demo!r})
 c.JupyterHub.services.append({{"name": "test", "api_token": {token!r}}})
 scopes = ["admin:users", "admin:servers", "admin:groups", "tokens", "access:servers"]
 c.JupyterHub.load_roles.append({{"name": "test", "services": ["test"], "scopes": scopes}})
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
+c.Spawner.poll_interval = 3
 {extra}
 """
 
@@ -95,7 +97,8 @@ class Site:
                 stderr=log,
                 start_new_session=True,
             )
-        until(self._answers, "the Hub answers", lambda: self.log.read_text()[-4000:])
+        until(self._answers, "the Hub answers", self.tail)
+        until(self._serves, "the pool answers", self.tail)
         return self
 
     def _answers(self) -> bool:
@@ -104,6 +107,11 @@ class Site:
         with contextlib.suppress(OSError):
             return urllib.request.urlopen(f"{self.url}/hub/health", timeout=5).status == 200
         return False
+
+    def _serves(self) -> bool:
+        """Whether the pool's service is open for what the Hub's users ask."""
+        _, reply = request("GET", f"{self.url}/services/gpupool/health", None, token=ROOT_TOKEN)
+        return isinstance(reply, dict) and reply.get("status") == "ok"
 
     def stop(self) -> None:
         """End the Hub as an administrator does, with its proxy, service and servers."""
@@ -158,6 +166,12 @@ class Site:
         self.api("POST", f"users/{user}")
         path = f"users/{user}/servers/{server}" if server else f"users/{user}/server"
         return self.api("POST", path, {} if options is None else options)
+
+    def log_in(self, user: str, options: Any = None, *, server: str = "") -> None:
+        """Start a server and wait until it is ready."""
+        status, reply = self.begin(user, options, server=server)
+        assert status in (201, 202), (reply, self.tail())
+        self.ready(user, server)
 
     def server(self, user: str, server: str = "") -> dict[str, Any] | None:
         """Return what the Hub says of a server; None when it has none."""
@@ -220,7 +234,7 @@ class Site:
     def tail(self) -> str:
         """Return the last lines of the logs, for a test that fails."""
         logs = [self.log, self.home / "service.log", self.home / "launcher.log"]
-        return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in logs if log.exists())
+        return "\n".join(f"{log.name}:\n{quiet(log.read_text())[-4000:]}" for log in logs if log.exists())
 
 
 class Person:
@@ -252,7 +266,8 @@ class Person:
 
     def submit(self, path: str, fields: dict[str, str]) -> tuple[int, str]:
         """Send a form."""
-        return self.page(path, urllib.parse.urlencode({"_xsrf": self.xsrf, **fields}).encode())
+        joined = "&" if "?" in path else "?"
+        return self.page(f"{path}{joined}_xsrf={self.xsrf}", urllib.parse.urlencode(fields).encode())
 
 
 def request(method: str, url: str, body: Any, *, token: str) -> tuple[int, Any]:
@@ -285,3 +300,8 @@ def until(
     while not reached():
         assert time.monotonic() < deadline, f"{what}: not in {patience:g} s.\n{explain()}"
         time.sleep(0.05)
+
+
+def quiet(log: str) -> str:
+    """Return a log without the requests that succeeded."""
+    return "\n".join(line for line in log.splitlines() if " 200 GET " not in line)

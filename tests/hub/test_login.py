@@ -94,21 +94,19 @@ def test_what_cannot_be_is_refused_in_one_sentence_and_changes_nothing(
 
 def test_named_servers_count_and_a_third_session_is_refused_with_the_numbers(site: Site) -> None:
     site.begin("dora", EIGHTH)
-    site.begin("dora", EIGHTH, server="second")
-    site.ready("dora")
+    site.log_in("dora", EIGHTH, server="second")
     site.ready("dora", "second")
     assert len(site.leases()) == 2
     status, reply = site.begin("dora", EIGHTH, server="third")
     assert 400 <= status < 500, reply
-    assert "2 of" in reply["message"]
+    assert "2 sessions" in reply["message"]
     assert len(site.leases()) == 2
 
 
 def test_the_group_is_the_one_of_now_not_of_the_login(site: Site) -> None:
     site.api("POST", "users/emil")
     site.api("POST", "groups/speech/users", {"users": ["emil"]})
-    site.begin("emil", {**EIGHTH, "group": "speech"})
-    site.ready("emil")
+    site.log_in("emil", {**EIGHTH, "group": "speech"})
     assert [lease["group"] for lease in site.leases()] == ["speech"]
     site.end("emil")
     site.gone("emil")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from tests.hub.site import Site, request, until
@@ -44,10 +45,11 @@ def terminal(site: Site, user: str, command: str) -> None:
     """Run a command in the background of a terminal of the user's server."""
     token = site.token_of(user)
     _, reply = request("POST", f"{site.url}/user/{user}/api/terminals", {}, token=token)
-    url = f"ws://127.0.0.1:{site.port}/user/{user}/terminals/websocket/{reply['name']}?token={token}"
+    url = f"ws://127.0.0.1:{site.port}/user/{user}/terminals/websocket/{reply['name']}"
 
     async def type_it() -> None:
-        socket = await websocket_connect(url)
+        headers = {"Authorization": f"token {token}"}
+        socket = await websocket_connect(HTTPRequest(url, headers=headers))
         await socket.write_message(json.dumps(["stdin", command + "\r"]))
         await asyncio.sleep(1)
         socket.close()
@@ -56,8 +58,7 @@ def terminal(site: Site, user: str, command: str) -> None:
 
 
 def test_what_a_user_left_behind_ends_with_the_session(site: Site) -> None:
-    site.begin("ada", EIGHTH)
-    site.ready("ada")
+    site.log_in("ada", EIGHTH)
     mark = site.folder / "left"
     terminal(site, "ada", f"setsid nohup sh -c 'echo $$ > {mark}; exec sleep 600' >/dev/null 2>&1 &")
     until(lambda: mark.exists() and mark.read_text().strip(), "the process runs", site.tail)
@@ -68,19 +69,16 @@ def test_what_a_user_left_behind_ends_with_the_session(site: Site) -> None:
 
 
 def test_a_server_that_dies_alone_frees_its_slice(site: Site) -> None:
-    site.begin("ada", EIGHTH)
-    site.ready("ada")
+    site.log_in("ada", EIGHTH)
     os.kill(server_of(site, "ada"), signal.SIGKILL)
     until(lambda: site.leases() == [], "the lease is free", site.tail)
     until(lambda: not (site.server("ada") or {}).get("ready"), "the Hub notices", site.tail)
-    site.begin("ada", EIGHTH)
-    site.ready("ada")
+    site.log_in("ada", EIGHTH)
     assert len(site.leases()) == 1
 
 
 def test_servers_and_jobs_outlive_a_hub_that_is_killed(site: Site) -> None:
-    site.begin("ada", EIGHTH)
-    site.ready("ada")
+    site.log_in("ada", EIGHTH)
     token = site.token_of("ada", "access:services!service=gpupool", "custom:gpupool:submit")
     body = {
         "kind": "command",
@@ -101,7 +99,8 @@ def test_servers_and_jobs_outlive_a_hub_that_is_killed(site: Site) -> None:
     assert len([lease for lease in site.leases() if lease["kind"] == "session"]) == 1
 
     def ended() -> bool:
-        return site.pool("GET", f"jobs/{job['id']}", token=token)[1].get("state") == "completed"
+        status, found = site.pool("GET", f"jobs/{job['id']}", token=token)
+        return status == 200 and found["state"] == "completed"
 
     until(ended, "the job completes", site.tail)
     site.end("ada")
@@ -110,8 +109,7 @@ def test_servers_and_jobs_outlive_a_hub_that_is_killed(site: Site) -> None:
 
 
 def test_the_service_comes_back_and_nothing_is_lost(site: Site) -> None:
-    site.begin("ada", EIGHTH)
-    site.ready("ada")
+    site.log_in("ada", EIGHTH)
     before = site.leases()
     service = json.loads((site.home / "run" / "service.json").read_text())["pid"]
     os.kill(service, signal.SIGKILL)

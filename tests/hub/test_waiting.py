@@ -17,7 +17,11 @@ partitions:
   pool:
     gpus: ["*:*"]
     for: [session, job]
-    slices: [{share: 1/8, cpus: 1, memory: 1GiB}, {gpus: 1}, {gpus: 0}]
+    slices:
+      - {share: 1/8, cpus: 1, memory: 1GiB}
+      - {gpus: 1, cpus: 2, memory: 8GiB}
+      - {gpus: 0, cpus: 1, memory: 1GiB}
+defaults: {cpus_per_gpu: 2, memory_per_gpu: 8GiB}
 groups:
   vision:
     quota: {gpus: 6}
@@ -37,9 +41,10 @@ def site(make_site: Callable[..., Site]) -> Site:
 @pytest.fixture(autouse=True)
 def _nothing_left(site: Site) -> Iterator[None]:
     yield
-    for user in ("bob", "chen", "ada"):
-        site.end(user)
-        site.gone(user)
+    _, users = site.api("GET", "users")
+    for user in users:
+        site.end(user["name"])
+        site.gone(user["name"])
     until(lambda: site.leases() == [], "every lease is free", site.tail)
 
 
@@ -52,8 +57,7 @@ def follow(site: Site, user: str) -> tuple[list[dict[str, Any]], threading.Threa
 
 
 def test_who_waits_is_told_why_and_gets_the_card_when_it_is_free(site: Site) -> None:
-    site.begin("ada", WHOLE)
-    site.ready("ada")
+    site.log_in("ada", WHOLE)
     assert site.begin("bob", WHOLE)[0] == 202
     heard, thread = follow(site, "bob")
     found = site.server("bob")
@@ -69,8 +73,7 @@ def test_who_waits_is_told_why_and_gets_the_card_when_it_is_free(site: Site) -> 
 
 
 def test_who_gives_up_leaves_the_line(site: Site) -> None:
-    site.begin("ada", WHOLE)
-    site.ready("ada")
+    site.log_in("ada", WHOLE)
     site.begin("bob", WHOLE)
     site.begin("chen", WHOLE)
     site.end("bob")
@@ -81,23 +84,20 @@ def test_who_gives_up_leaves_the_line(site: Site) -> None:
 
 
 def test_cpu_only_instead_of_waiting(site: Site) -> None:
-    site.begin("ada", WHOLE)
-    site.ready("ada")
-    site.begin("bob", {**WHOLE, "when_full": "cpu"})
-    site.ready("bob")
+    site.log_in("ada", WHOLE)
+    site.log_in("bob", {**WHOLE, "when_full": "cpu"})
     assert [lease["user"] for lease in site.leases()] == ["ada"]
 
 
 def test_a_ticket_keeps_its_place_when_the_hub_is_killed(site: Site) -> None:
-    site.begin("ada", WHOLE)
-    site.ready("ada")
-    site.begin("bob", WHOLE)
-    until(lambda: (site.server("bob") or {}).get("pending"), "bob waits", site.tail)
+    site.log_in("emil", WHOLE)
+    site.begin("farah", WHOLE)
+    until(lambda: (site.server("farah") or {}).get("pending"), "farah waits", site.tail)
     site.kill()
     site.start()
-    site.begin("chen", WHOLE)
-    site.begin("bob", WHOLE)
-    until(lambda: (site.server("bob") or {}).get("pending"), "bob waits again", site.tail)
-    site.end("ada")
-    site.ready("bob")
-    assert [lease["user"] for lease in site.leases()] == ["bob"]
+    site.begin("gita", WHOLE)
+    site.begin("farah", WHOLE)
+    until(lambda: (site.server("farah") or {}).get("pending"), "farah waits again", site.tail)
+    site.end("emil")
+    site.ready("farah")
+    assert [lease["user"] for lease in site.leases()] == ["farah"]
