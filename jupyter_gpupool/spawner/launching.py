@@ -18,6 +18,7 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.utils import fmt_ip_url, random_port, wait_for_server
 from traitlets import Unicode, default
 
+from jupyter_gpupool import client
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.peers import check_port
@@ -28,6 +29,7 @@ from jupyter_gpupool.spawner.attempts import Attempts
 from jupyter_gpupool.spawner.refusal import Refusal
 
 _MIB = 1 << 20
+_STARTUP = str(Path(client.__file__).with_name("startup.py"))
 _MOST_WORDS = 300
 _CONNECT_S = 5.0
 
@@ -172,8 +174,9 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
         return {"HOME": home, "USER": self.user.name, "LOGNAME": self.user.name, "SHELL": "/bin/sh"}
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, with its limits for those who show them."""
+        """Return the server's environment: its limits for those who show them, the magics for its kernels."""
         environment: dict[str, str] = super().get_env()
+        environment.setdefault("PYTHONSTARTUP", _STARTUP)
         if self.work and self.work.memory_mib:
             environment.setdefault("MEM_LIMIT", str(self.work.memory_mib * _MIB))
         if self.work and self.work.cpus_milli:

@@ -141,6 +141,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
             async with asyncio.timeout(self._restore_start_timeout()):
                 self._backend_started = True
                 address = await maybe_future(super().start())
+            await self._check_lease()
             started = True
             return address
         finally:
@@ -167,6 +168,16 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         assert spawn.work is not None
         self.take_work(spawn.work)
         self._news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
+
+    async def _check_lease(self) -> None:
+        """See that the lease is held still: it may have ended while the server was slow to start."""
+        try:
+            spawn = await self.pool.look(self._lease or 0)
+        except PoolError as error:
+            self.log.warning("%s: its lease cannot be looked at now: %s", self._log_name, error)
+            return
+        if spawn.state != "held":
+            raise Refusal(f"{spawn.reason} Start the server again to ask anew.", reason="lease_ended")
 
     def take_work(self, work: Work) -> None:
         """Learn what the lease lets the backend run; for backends that need it."""

@@ -24,6 +24,8 @@ Json = dict[str, Any]
 ANSWER_S = 10.0
 PAUSES = (0.1, 0.3, 0.6, 1.0, 2.0)
 """Seconds between tries: a service that restarts is back within them."""
+PASSING = ("not_open", "stopping")
+"""What a service says of itself that may have passed a moment later."""
 
 
 class Pool:
@@ -100,7 +102,7 @@ class Pool:
         seconds: float = ANSWER_S,
         pauses: tuple[float, ...] | None = None,
     ) -> Json:
-        """Send one request, again after each pause while nothing answers; return the answer's JSON."""
+        """Send one request, again after each pause while nobody serves it; return the answer's JSON."""
         for pause in (*(self._pauses if pauses is None else pauses), None):
             try:
                 status, version, answer = await self._exchange(method, path, body, query, seconds)
@@ -108,7 +110,10 @@ class Pool:
             except (OSError, aiohttp.ClientError, TimeoutError) as error:
                 if pause is None:
                     raise self._down(error) from None
-                await asyncio.sleep(pause)
+            except Unusable as error:
+                if pause is None or error.code not in PASSING:
+                    raise
+            await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
     async def _exchange(

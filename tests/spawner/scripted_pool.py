@@ -43,6 +43,7 @@ class ScriptedPool:
         self.position = 3
         self.tokens: set[str | None] = set()
         self._leases: dict[int, dict[str, Any]] = {}
+        self.ends_at_once = False
         self._next = 100
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -126,6 +127,8 @@ class ScriptedPool:
             return web.json_response(error("not_found", "There is no such lease."), status=404)
         before = dict(lease)
         try:
+            if self.ends_at_once:
+                lease.update(state="ended", reason="No server was started on it.")
             async with asyncio.timeout(float(request.query["wait"])):
                 while lease == before and lease["state"] == "requested":
                     await self._changed.wait()

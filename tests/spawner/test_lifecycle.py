@@ -51,6 +51,33 @@ async def test_a_start_that_is_stopped_in_the_backend_leaves_no_lease(
     assert site.pool.live == []
 
 
+async def test_a_server_whose_lease_ended_while_it_started_is_stopped(
+    site: Site, stub: type[StubBackend]
+) -> None:
+    site.pool.ends_at_once = True
+    user = site.user("vision")
+    status, body = await site.start(user, {})
+    assert status == 409
+    assert json.loads(body)["message"].startswith("No server was started on it. Start the server again")
+    await site.settled(user)
+    assert stub.stops == [user.name]
+
+
+async def test_a_lease_that_cannot_be_looked_at_is_no_reason_to_stop(
+    site: Site, stub: type[StubBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = stub.start
+
+    async def while_the_service_goes_down(self: StubBackend) -> tuple[str, int]:
+        await site.pool.stop()
+        return await start(self)
+
+    monkeypatch.setattr(stub, "start", while_the_service_goes_down)
+    user = site.user("vision")
+    assert (await site.start(user, {}))[0] == 201
+    await site.pool.start()
+
+
 async def test_stopping_gives_the_lease_back(site: Site, stub: type[StubBackend]) -> None:
     user = await running(site)
     assert (await site.api(user, "DELETE"))[0] == 204

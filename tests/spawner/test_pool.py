@@ -67,6 +67,12 @@ async def test_a_service_that_cannot_open_says_why(site: Site) -> None:
     assert (status, json.loads(body)["message"]) == (503, "The policy has no groups. Mend line 3.")
 
 
+async def test_a_service_that_is_opening_is_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "PAUSES", (0, 0))
+    site.pool.refusals += [(503, error("not_open", "The pool's service is starting."))] * 2
+    assert (await site.start(site.user("vision"), {}))[0] == 201
+
+
 @pytest.mark.parametrize("reply", [[], {"lease": None}, {"lease": {}}, {"lease": {"id": 1, "state": "held"}}])
 async def test_an_answer_that_nobody_understands_is_no_error_of_the_hub(site: Site, reply: object) -> None:
     site.pool.refusals.append((201, reply))  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ SITE = "4x8x32GiB"
 FIRST_PORT = 8000
 PROXY = "configurable-http-proxy"
 ADMINISTRATOR = "admin"
+LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
 SIMULATED = "Simulated pool: four nodes of eight 32 GiB cards. Jobs really run; only the cards are simulated."
 REAL = "This machine's own cards."
 WELCOME = """
@@ -145,7 +146,7 @@ def kept_password(file: Path) -> str:
     if not file.exists():
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as opened:
-            opened.write(secrets.token_urlsafe(6))
+            opened.write("".join(secrets.choice(LETTERS) for _ in range(10)))
     return file.read_text()
 
 
