@@ -66,6 +66,11 @@ class SessionState(StrEnum):
     RELEASING = "releasing"
     ENDED = "ended"
 
+    @property
+    def live(self) -> bool:
+        """Whether the session waits or holds its lease: nobody has ended it yet."""
+        return self in (SessionState.WAITING, SessionState.HELD)
+
 
 _OUTCOMES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})
 
@@ -208,6 +213,11 @@ class LeaseRecord:
     start: int
     end: int
     freed: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The attempt that runs on it, as engines name it: ``"<work>/<attempt>"``."""
+        return f"{self.work}/{self.attempt}"
 
     @property
     def live(self) -> bool:

@@ -9,10 +9,10 @@ and reads no clock: `now` is whole seconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpupool.ledger.age import aged, rested
 from jupyter_gpupool.ledger.booking import Booking
 from jupyter_gpupool.ledger.database import Change, Database, Removal
 from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
@@ -36,10 +36,6 @@ from jupyter_gpupool.ledger.records import (
 from jupyter_gpupool.ledger.usage import Accounts, held_nano
 from jupyter_gpupool.ledger.views import Held, Successions, Waiting, lease_view, work_of_job, work_of_session
 from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Reason, Usage, Work
-
-AGEING = frozenset({Reason.RECLAIMING, Reason.PRIORITY, Reason.RESOURCES})
-AGE_GRAIN_S = 3600
-AGE_BATCH = 200  # so that no pass waits long for the ages of ten thousand jobs
 
 
 class Ledger:
@@ -139,12 +135,6 @@ class Ledger:
         id = self._by_key.get((owner, key))
         return None if id is None else self.jobs[id]
 
-    def start_job(
-        self, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
-    ) -> LeaseRecord:
-        """Start one job: `start_jobs` with a single order."""
-        return self.start_jobs([StartOrder(id, placement, mode, charge_milli)], now)[0]
-
     def start_jobs(self, orders: Sequence[StartOrder], now: int) -> list[LeaseRecord]:
         """Begin the next attempt of each job and request its lease; all or none, in one commit.
 
@@ -159,27 +149,20 @@ class Ledger:
         change = Change()
         for order in orders:
             job = change.jobs.get(order.job) or self._job(order.job)
-            lease = LeaseRecord(
+            lease = self._lease(
+                job,
+                now,
                 id=self._next["lease"] + len(change.leases),
-                work=job.id,
                 kind="job",
                 attempt=job.attempt + 1,
-                owner=job.owner,
-                group=job.group,
-                priority=job.priority,
-                request=job.request,
                 placement=order.placement,
                 mode=order.mode,
                 charge_milli=order.charge_milli,
                 resumable=job.resumable,
                 state=LeaseState.REQUESTED,
-                boot_id=self.boot_id,
-                requested=now,
-                start=now,
-                end=now + job.limit_s,
             )
             change.jobs[job.id] = job.moved(
-                JobState.STARTING, attempt=lease.attempt, lease=lease.id, started=None, **_rest(job, now)
+                JobState.STARTING, attempt=lease.attempt, lease=lease.id, started=None, **rested(job, now)
             )
             booking.take(lease)
             change.leases[lease.id] = lease
@@ -246,7 +229,7 @@ class Ledger:
     def hold(self, id: int, reason: str, now: int) -> Job:
         """Hold a queued job back; `reason` says who or why."""
         job, held = self._job(id), reason or "held"
-        return self._move_job(job.moved(JobState.HELD, held=held, **_rest(job, now)), held, now)
+        return self._move_job(job.moved(JobState.HELD, held=held, **rested(job, now)), held, now)
 
     def release(self, id: int, now: int) -> Job:
         """Let a held job run again."""
@@ -267,7 +250,7 @@ class Ledger:
                 raise IllegalTransition(
                     f"job {id} is {job.state.value}: it does not wait, so stop it instead."
                 )
-            rest = _rest(job, now)
+            rest = rested(job, now)
             change.jobs[id] = job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **rest)
             change.notes.append(Note(now, id, reason))
         self._save(change, now)
@@ -296,24 +279,17 @@ class Ledger:
         session = self._session(id)
         if before := self._servers.before(session):
             raise IllegalTransition(f"session {id} comes after session {before[0]} of the same server.")
-        lease = LeaseRecord(
+        lease = self._lease(
+            session,
+            now,
             id=self._next["lease"],
-            work=id,
             kind="session",
             attempt=1,
-            owner=session.owner,
-            group=session.group,
-            priority=session.priority,
-            request=session.request,
             placement=placement,
             mode=mode,
             charge_milli=charge_milli,
             resumable=False,
             state=LeaseState.HELD,
-            boot_id=self.boot_id,
-            requested=now,
-            start=now,
-            end=now + session.limit_s,
         )
         held = session.moved(SessionState.HELD, started=now, lease=lease.id)
         Booking(self.cards, self._live_leases()).take(lease)
@@ -362,29 +338,9 @@ class Ledger:
             self._save(change, now)
 
     def accrue_age(self, waiting_reasons: Mapping[int, Reason], now: int) -> None:
-        """Let the age of queued jobs grow, or rest, as their reasons say from `now` on.
-
-        Age grows under Reclaiming, Priority and Resources only, and from the moment a job is queued until its
-        first reason is known; jobs without a reason here go on as they are. What has grown goes into
-        `Job.age_s` when the job stops ageing, and about hourly until then, a few jobs at a time.
-        """
-        change = Change()
-        due = AGE_BATCH
-        for id, reason in waiting_reasons.items():
-            job = self.jobs.get(id)
-            if job is None or job.state is not JobState.QUEUED:
-                continue
-            since = job.waiting_since
-            if reason not in AGEING:
-                if since is not None:
-                    change.jobs[id] = replace(job, **_rest(job, now))
-            elif since is None:
-                change.jobs[id] = replace(job, waiting_since=now)
-            elif due and now - since >= AGE_GRAIN_S:
-                change.jobs[id] = replace(job, **_rest(job, now) | {"waiting_since": now})
-                due -= 1
-        if change.jobs:
-            self._save(change, now)
+        """Let the age of queued jobs grow, or rest, as their reasons say from `now` on; see `aged`."""
+        if jobs := aged(self.jobs, waiting_reasons, now):
+            self._save(Change(jobs=jobs), now)
 
     # For people
 
@@ -443,6 +399,21 @@ class Ledger:
             )
         return job, self.leases[job.lease]
 
+    def _lease(self, work: Job | SessionRecord, now: int, **terms: Any) -> LeaseRecord:
+        """Return a new lease for `work`, which begins now."""
+        return LeaseRecord(
+            work=work.id,
+            owner=work.owner,
+            group=work.group,
+            priority=work.priority,
+            request=work.request,
+            boot_id=self.boot_id,
+            requested=now,
+            start=now,
+            end=now + work.limit_s,
+            **terms,
+        )
+
     def _live_leases(self) -> list[LeaseRecord]:
         return [self.leases[lease.id] for lease in self.held()]
 
@@ -490,9 +461,3 @@ class Ledger:
 
 def _queued(record: Job | SessionRecord | None) -> bool:
     return record is not None and record.state in (JobState.QUEUED, SessionState.WAITING)
-
-
-def _rest(job: Job, now: int) -> dict[str, Any]:
-    """Return the fields of a job whose age stops growing."""
-    grown = 0 if job.waiting_since is None else max(0, now - job.waiting_since)
-    return {"age_s": job.age_s + grown, "waiting_since": None}

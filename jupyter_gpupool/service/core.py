@@ -23,7 +23,7 @@ from jupyter_gpupool.engines.base import Ended
 from jupyter_gpupool.engines.local import boot
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.ledger import InUse
-from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionRecord, SessionState
+from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionRecord
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service.config import ServiceConfig
@@ -128,7 +128,7 @@ class Service:
         sentence = "The pool was stopped."
         self.controller.pause()
         for session in list(self.ledger.sessions.values()):
-            if session.state in (SessionState.WAITING, SessionState.HELD):
+            if session.state.live:
                 await self.end_session(session, sentence)
         waiting = [job.id for job in self.ledger.jobs.values() if job.state.waiting]
         self.ledger.cancel_all_queued(waiting, sentence, self.now)

@@ -50,10 +50,7 @@ class Releases:
 
     def tree_gone(self, key: str) -> None:
         """The last process of an attempt is gone: free its lease as soon as its memory is."""
-        work, _, attempt = key.partition("/")
-        for lease in self._releasing():
-            if (lease.work, lease.attempt) == (int(work), int(attempt)):
-                self._gone.add(lease.id)
+        self._gone.update(lease.id for lease in self._releasing() if lease.key == key)
         self._check()
 
     def given_back(self, lease: int, holder: Holder | None) -> None:
@@ -65,9 +62,7 @@ class Releases:
 
     def adopt(self, running: set[str]) -> None:
         """At boot, take up the leases being given back; those of attempts in `running` wait for their end."""
-        for lease in self._releasing():
-            if f"{lease.work}/{lease.attempt}" not in running:
-                self._gone.add(lease.id)
+        self._gone.update(lease.id for lease in self._releasing() if lease.key not in running)
         self._check()
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class Servers:
     def present(self, server: str) -> SessionRecord | None:
         """Return the newest session of a server, if it waits or holds a lease."""
         sessions = self._ledger.sessions_of(server)
-        return sessions[-1] if sessions and _live(sessions[-1]) else None
+        return sessions[-1] if sessions and sessions[-1].state.live else None
 
     async def reusable(self, session: SessionRecord, new: NewSession) -> bool:
         """Whether a request gets what an earlier one, of which nobody has made use yet, has got already.
@@ -158,7 +158,7 @@ class Servers:
             if not gone:
                 await self._engine.stop(key_of(session), cause="cancel", grace_s=GRACE_S)
         present = self._ledger.sessions[session.id]
-        if _live(present):
+        if present.state.live:
             self._record_end(present, reason, gone)
 
     def ended(self, report: Ended) -> None:
@@ -196,7 +196,7 @@ class Servers:
         for report in known.values():
             if isinstance(report, Ended):
                 self.ended(report)
-        for session in filter(_live, self._sessions()):
+        for session in self._live():
             lease = None if session.lease is None else self._ledger.leases[session.lease]
             if lease and lease.boot_id != self._ledger.boot_id and key_of(session) not in known:
                 self._record_end(session, REBOOT, gone=True)
@@ -241,7 +241,7 @@ class Servers:
                 self.ended(attempt)
             elif session.state is SessionState.RELEASING:
                 await self._release_lost(session, attempt)
-            elif _live(session) and (reason := self._lapsed(session)):
+            elif session.state.live and (reason := self._lapsed(session)):
                 await self._let_go(session, reason)
         for key, report in attempts.items():
             owner = self._of(key)
@@ -315,7 +315,7 @@ class Servers:
         if known is None:
             return
         now = self._clock()
-        for session in filter(_live, self._sessions()):
+        for session in self._live():
             if key_of(session) not in live or _is_among(session, known):
                 self._missed.pop(session.id, None)
             elif now - self._missed.setdefault(session.id, now) >= self._patience.orphan:
@@ -327,6 +327,9 @@ class Servers:
         sessions = self._ledger.sessions.values()
         over = SessionState.ENDED
         return [session for session in sessions if session.server is not None and session.state is not over]
+
+    def _live(self) -> list[SessionRecord]:
+        return [session for session in self._sessions() if session.state.live]
 
     def _of(self, key: str) -> SessionRecord | None:
         session = self._ledger.sessions.get(int(key.partition("/")[0]))
@@ -352,10 +355,6 @@ def key_of(session: SessionRecord) -> str:
 def _is_among(session: SessionRecord, known: Known) -> bool:
     user, _, name = (session.server or "").partition("/")
     return name in known.get(user, ())
-
-
-def _live(session: SessionRecord) -> bool:
-    return session.state in (SessionState.WAITING, SessionState.HELD)
 
 
 def _why(report: Ended) -> str:

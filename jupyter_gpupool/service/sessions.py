@@ -15,7 +15,7 @@ import signal
 from jupyter_gpupool.devices.strangers import Holder, holder_of
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.ledger import LedgerUnavailable
-from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, SessionState
+from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.release import Releases
@@ -74,7 +74,7 @@ class Sessions:
     def adopt(self) -> None:
         """At boot, watch the holders that live; end the sessions whose holder is gone."""
         for session in list(self._ledger.sessions.values()):
-            if session.server is not None or session.state not in (SessionState.WAITING, SessionState.HELD):
+            if session.server is not None or not session.state.live:
                 continue
             same_boot = session.boot_id == self._ledger.boot_id
             if not (same_boot and _holds(session)) or not self._watch(session):
@@ -114,7 +114,7 @@ class Sessions:
 
     def _try_end(self, session_id: int, reason: str) -> None:
         session = self._ledger.sessions.get(session_id)
-        if session is None or session.state not in (SessionState.WAITING, SessionState.HELD):
+        if session is None or not session.state.live:
             return
         try:
             self.end(session, reason)

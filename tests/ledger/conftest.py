@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from jupyter_gpupool.ledger import CardRecord, Job, JobState, LeaseRecord, Ledger, NewJob, NewSession
+from jupyter_gpupool.ledger.records import StartOrder
 from jupyter_gpupool.scheduler.model import GpuShare, Placement, Request
 
 CARD_MIB = 32768
@@ -87,13 +88,20 @@ class Open:
     def running(self, now: int = 100, uuid: str = "SIM-0", **changes: Any) -> tuple[Job, LeaseRecord]:
         """Return a job that runs since `now`, with its lease."""
         job = self.ledger.add_job(Samples.job(**changes), now)
-        lease = self.ledger.start_job(job.id, Samples.place(uuid), now, mode="whole")
+        lease = start_job(self.ledger, job.id, Samples.place(uuid), now, mode="whole")
         return self.ledger.job_running(job.id, 1, now), self.ledger.leases[lease.id]
 
     def end(self, id: int, now: int, outcome: JobState = JobState.COMPLETED, **changes: Any) -> Job:
         """End the present attempt of a job."""
         values: dict[str, Any] = {"exit_code": 0, "signal": None, "reason": "", "diagnosis": None}
         return self.ledger.end_job(id, self.ledger.jobs[id].attempt, outcome, now=now, **values | changes)
+
+
+def start_job(
+    ledger: Ledger, id: int, placement: Placement, now: int, *, mode: str, charge_milli: int = 1000
+) -> LeaseRecord:
+    """Begin the next attempt of one job."""
+    return ledger.start_jobs([StartOrder(id, placement, mode, charge_milli)], now)[0]
 
 
 def open_ledger(path: Path, *, now: int = 0, boot_id: str = "boot-1", **changes: Any) -> Ledger:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpupool.ledger.store import AGE_BATCH, AGE_GRAIN_S
+from jupyter_gpupool.ledger.age import AGE_BATCH, AGE_GRAIN_S
 from jupyter_gpupool.scheduler.model import Reason
+from tests.ledger.conftest import start_job
 
 AGEING = {Reason.RECLAIMING, Reason.PRIORITY, Reason.RESOURCES}
 
@@ -67,7 +68,7 @@ def test_age_rests_while_held_and_while_running_and_is_kept(opened, sample):
     ledger.hold(job.id, "by ada", 10)
     ledger.accrue_age({job.id: Reason.RESOURCES}, 500)  # a verdict from before the hold
     ledger.release(job.id, 1000)
-    ledger.start_job(job.id, sample.place("SIM-0"), 1020, mode="whole")
+    start_job(ledger, job.id, sample.place("SIM-0"), 1020, mode="whole")
     assert age(ledger, job.id) == 30
     ledger.requeue_job(job.id, 1, "rebooted", 2000)
     ledger.accrue_age({job.id: Reason.BACK_OFF}, 2003)

@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpupool.ledger import Overbooked, StartOrder
 from jupyter_gpupool.scheduler.model import Request
+from tests.ledger.conftest import start_job
 
 EIGHTH = 4096
 
@@ -16,7 +17,7 @@ def slice_of(sample, ledger, mib, *, now=0, compute=None):
 
 
 def start(ledger, id, placement, mode="timeslice"):
-    return ledger.start_job(id, placement, 1, mode=mode)
+    return start_job(ledger, id, placement, 1, mode=mode)
 
 
 def test_a_card_is_filled_to_the_last_mib_and_no_further(ledger, sample):

@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpupool.ledger import JobState, Ledger, LedgerUnavailable, Overbooked
 from jupyter_gpupool.scheduler.model import Promise, PromiseMove, Reason
+from tests.ledger.conftest import start_job
 
 
 def image(ledger):
@@ -43,7 +44,7 @@ class World:
 
     def start(self, uuid, until):
         job = self.ledger.add_job(self.sample.job(), 0)
-        lease = self.ledger.start_job(job.id, self.sample.place(uuid), 1, mode="whole")
+        lease = start_job(self.ledger, job.id, self.sample.place(uuid), 1, mode="whole")
         if until != "starting":
             self.ledger.job_running(job.id, 1, 2)
         if until == "stopping":
@@ -150,7 +151,7 @@ def test_a_full_disk_changes_nothing_and_the_ledger_goes_on(small_disk, sample):
     ledger = Ledger.open(path, now=0, boot_id="b")
     ledger.set_cards(sample.cards())
     running, queued = (ledger.add_job(sample.job(), 0) for _ in range(2))
-    ledger.start_job(running.id, sample.place("SIM-0"), 1, mode="whole")
+    start_job(ledger, running.id, sample.place("SIM-0"), 1, mode="whole")
     small_disk.fill()
     sentence = until_full(lambda: ledger.add_job(sample.job(), 2))
     assert sentence == (
@@ -162,7 +163,7 @@ def test_a_full_disk_changes_nothing_and_the_ledger_goes_on(small_disk, sample):
             ledger.add_job(sample.job(entry={"argv": ["x" * 20000]}), 3)
     assert image(ledger) == before
     with pytest.raises(Overbooked):  # what needs no disk is still answered
-        ledger.start_job(queued.id, sample.place("SIM-0"), 3, mode="whole")
+        start_job(ledger, queued.id, sample.place("SIM-0"), 3, mode="whole")
     small_disk.make_room()
     assert ledger.add_job(sample.job(), 4).id == max(before["jobs"]) + 1
     ledger.job_running(running.id, 1, 4)

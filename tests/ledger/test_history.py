@@ -5,6 +5,7 @@ from __future__ import annotations
 from jupyter_gpupool.ledger import JobState
 from jupyter_gpupool.ledger.records import Day
 from jupyter_gpupool.scheduler.model import Promise
+from tests.ledger.conftest import start_job
 
 DAY = 86400
 
@@ -41,7 +42,7 @@ def test_gpu_time_is_cut_to_the_interval(opened, sample):
 def test_every_attempt_counts(opened, sample):
     job, _ = opened.running(now=0)
     opened.ledger.requeue_job(job.id, 1, "rebooted", 60)
-    opened.ledger.start_job(job.id, sample.place("SIM-0"), 100, mode="whole")
+    start_job(opened.ledger, job.id, sample.place("SIM-0"), 100, mode="whole")
     opened.ledger.job_running(job.id, 2, 110)
     opened.end(job.id, 150)
     assert opened.ledger.history(0, DAY).gpu_milli_seconds == {("vision", "ada"): 100_000}
@@ -90,7 +91,7 @@ def test_numbers_are_never_given_again(opened, sample):
     ledger = opened.reopen()
     job = ledger.add_job(sample.job(), 200)
     assert job.id == 2
-    assert ledger.start_job(job.id, sample.place("SIM-0"), 200, mode="whole").id == lease.id + 1
+    assert start_job(ledger, job.id, sample.place("SIM-0"), 200, mode="whole").id == lease.id + 1
 
 
 def test_an_environment_goes_with_its_last_job_and_may_come_back(opened, sample, connections):

@@ -7,6 +7,7 @@ import pytest
 from jupyter_gpupool.ledger import IllegalTransition, JobState, LeaseState, StartOrder, UnknownId
 from jupyter_gpupool.ledger.records import Note
 from jupyter_gpupool.scheduler.model import Work
+from tests.ledger.conftest import start_job
 
 
 def test_a_job_is_kept_as_it_was_submitted(opened, sample):
@@ -21,7 +22,7 @@ def test_the_whole_life_in_one_commit_a_step(opened, sample, commits):
     ledger = opened.ledger
     commits.clear()
     job = ledger.add_job(sample.job(), 10)
-    lease = ledger.start_job(job.id, sample.place("SIM-0"), 20, mode="whole", charge_milli=2000)
+    lease = start_job(ledger, job.id, sample.place("SIM-0"), 20, mode="whole", charge_milli=2000)
     started = ledger.jobs[1]
     running = ledger.job_running(1, 1, 25)
     held = ledger.leases[lease.id]
@@ -92,7 +93,7 @@ def test_a_requeued_job_keeps_its_submit_time_and_starts_again(opened, sample):
     ledger = opened.reopen()
     assert ledger.jobs[job.id] == queued
     assert ledger.waiting()[0].not_before == 290
-    second = ledger.start_job(job.id, sample.place("SIM-1"), 300, mode="whole")
+    second = start_job(ledger, job.id, sample.place("SIM-1"), 300, mode="whole")
     assert (second.id, second.attempt, ledger.jobs[job.id].lease) == (2, 2, 2)
     assert ledger.notes(job.id)[-1] == Note(230, job.id, "stopped for job 9")
 
@@ -121,7 +122,7 @@ def test_news_of_an_attempt_that_is_over_is_refused(opened, sample):
     ledger = opened.ledger
     job, _ = opened.running()
     ledger.requeue_job(job.id, 1, "rebooted", 200)
-    ledger.start_job(job.id, sample.place("SIM-0"), 300, mode="whole")
+    start_job(ledger, job.id, sample.place("SIM-0"), 300, mode="whole")
     with pytest.raises(IllegalTransition, match="job 1 is starting at attempt 2: attempt 1 is not under way"):
         ledger.job_running(job.id, 1, 301)
     opened.end(job.id, 400)
@@ -132,7 +133,7 @@ def test_news_of_an_attempt_that_is_over_is_refused(opened, sample):
 
 def test_an_attempt_may_end_before_it_is_known_to_run(opened, sample):
     job = opened.ledger.add_job(sample.job(), 0)
-    opened.ledger.start_job(job.id, sample.place("SIM-0"), 1, mode="whole")
+    start_job(opened.ledger, job.id, sample.place("SIM-0"), 1, mode="whole")
     ended = opened.end(job.id, 2, JobState.FAILED, reason="no such interpreter")
     assert (ended.state, ended.started, opened.ledger.held()) == (JobState.FAILED, None, ())
 
@@ -149,7 +150,7 @@ def test_hold_release_and_cancel(opened, sample):
     assert ledger.hold(job.id, "by ada", 1).held == "by ada"
     assert ledger.waiting()[0].held == "by ada"
     with pytest.raises(IllegalTransition, match="job 1 is held: it cannot become starting"):
-        ledger.start_job(job.id, sample.place("SIM-0"), 2, mode="whole")
+        start_job(ledger, job.id, sample.place("SIM-0"), 2, mode="whole")
     released = ledger.release(job.id, 3)
     assert (released.state, released.held) == (JobState.QUEUED, "")
     cancelled = ledger.cancel_queued(job.id, "by ada", 4)
@@ -226,7 +227,7 @@ def test_what_waits_is_ready_for_the_scheduler_and_cached(ledger, sample):
     assert ledger.waiting()[1].kind == "session"
     assert ledger.waiting() is ledger.waiting()
     before = ledger.waiting()
-    ledger.start_job(early.id, sample.place("SIM-0"), 30, mode="whole")
+    start_job(ledger, early.id, sample.place("SIM-0"), 30, mode="whole")
     assert ledger.waiting() == (before[1], before[2])
     ledger.requeue_job(early.id, 1, "rebooted", 40)
     assert [work.id for work in ledger.waiting()] == [early.id, session.id, late.id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jupyter_gpupool.ledger import IllegalTransition, JobState, Ledger, Overbooked
 from jupyter_gpupool.ledger.usage import HALF_LIFE_S
 from jupyter_gpupool.scheduler.model import Promise, PromiseMove, Reason, Request
+from tests.ledger.conftest import start_job
 
 OWNERS = st.sampled_from(["ada", "bob"])
 GROUPS = st.sampled_from(["vision", "speech"])
@@ -108,7 +110,7 @@ class Machine(RuleBasedStateMachine):
         if not waiting:
             return
         work = waiting[number % len(waiting)]
-        grant = self.ledger.start_job if work.kind == "job" else self.ledger.session_held
+        grant = partial(start_job, self.ledger) if work.kind == "job" else self.ledger.session_held
         place = self.where(work, uuid)
         self.attempt(lambda: grant(work.id, place, self.now, mode=mode, charge_milli=charge))
 

@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpupool.ledger.records import Move
 from jupyter_gpupool.scheduler.model import Promise, PromiseMove
+from tests.ledger.conftest import start_job
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_nothing_is_written_when_nothing_changed(ledger, promised, commits):
 def test_a_promise_ends_when_its_job_leaves_the_queue(opened, promised, sample, leave):
     ledger = opened.ledger
     if leave == "start":
-        ledger.start_job(1, sample.place("SIM-0"), 60, mode="whole")
+        start_job(ledger, 1, sample.place("SIM-0"), 60, mode="whole")
     elif leave == "hold":
         ledger.hold(1, "by ada", 60)
     else:

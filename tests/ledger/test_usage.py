@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpupool.ledger import JobState
 from jupyter_gpupool.ledger.usage import HALF_LIFE_S, decayed
+from tests.ledger.conftest import start_job
 
 GPU = 1_000_000_000  # nano
 DAY = 86400
@@ -70,7 +71,7 @@ def test_usage_is_priced_and_summed_over_a_group(opened, sample):
     ledger = opened.ledger
     for owner, uuid, charge in (("ada", "SIM-0", 2000), ("eve", "SIM-1", 500)):
         job = ledger.add_job(sample.job(owner=owner), 0)
-        ledger.start_job(job.id, sample.place(uuid), 0, mode="whole", charge_milli=charge)
+        start_job(ledger, job.id, sample.place(uuid), 0, mode="whole", charge_milli=charge)
     usage = ledger.usage(HALF_LIFE_S)
     assert usage.by_user == {("vision", "ada"): GPU, ("vision", "eve"): GPU // 4}
     assert usage.by_group == {"vision": GPU + GPU // 4}
@@ -103,6 +104,6 @@ def test_a_clock_that_goes_back_counts_no_time_twice(opened, sample):
     job, _ = opened.running(now=0)
     opened.end(job.id, HALF_LIFE_S)
     again = opened.ledger.add_job(sample.job(), 0)
-    opened.ledger.start_job(again.id, sample.place("SIM-0"), 0, mode="whole")
+    start_job(opened.ledger, again.id, sample.place("SIM-0"), 0, mode="whole")
     opened.end(again.id, HALF_LIFE_S, JobState.CANCELLED)
     assert opened.ledger.usage(HALF_LIFE_S).by_group == {"vision": GPU // 2}

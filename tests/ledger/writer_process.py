@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from jupyter_gpupool.ledger import CardRecord, JobState, Ledger, NewJob
+from jupyter_gpupool.ledger.records import StartOrder
 from jupyter_gpupool.scheduler.model import GpuShare, Placement, Request
 
 
@@ -29,7 +30,7 @@ def main(path: Path) -> None:
         now += 1
         job = ledger.add_job(new, now)
         acknowledge(job.id, "queued")
-        ledger.start_job(job.id, placement, now, mode="whole")
+        ledger.start_jobs([StartOrder(job.id, placement, "whole")], now)
         acknowledge(job.id, "starting")
         ledger.job_running(job.id, 1, now)
         acknowledge(job.id, "running")

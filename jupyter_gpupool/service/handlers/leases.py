@@ -78,7 +78,7 @@ async def show(call: Call[None]) -> LeaseReply:
 async def give_back(call: Call[None]) -> LeaseReply:
     """End a lease."""
     session = call.session()
-    if session.state in (SessionState.WAITING, SessionState.HELD):
+    if session.state.live:
         await call.service.end_session(session, f"Given back by {call.who.user}.")
     elif session.state is SessionState.RELEASING:
         raise conflict(f"Lease {session.id} is being given back already.")
