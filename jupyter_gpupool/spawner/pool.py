@@ -90,7 +90,7 @@ class Pool:
             As `request_lease`.
         """
         query = {"user": user, "groups": ",".join(groups)}
-        return await self._ask("GET", "spawns/choices", query=query, pauses=())
+        return await self._ask("GET", "spawns/choices", query=query, pauses=PAUSES[:2])
 
     async def _ask(
         self,

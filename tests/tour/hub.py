@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import http.cookiejar
 import json
+import re
 import time
 import urllib.parse
 import urllib.request
@@ -48,7 +50,9 @@ class Person:
     def take(self, slice: str) -> str:
         """Fill in the form after the login, and wait until the server is there; return the form."""
         form = self._open("/hub/spawn")
-        self._open("/hub/spawn", slice=slice)
+        offered = [html.unescape(value) for value in re.findall(r'value="(\[[^"]*\])"', form)]
+        choice = next(value for value in offered if json.loads(value)[1] == slice)
+        self._open("/hub/spawn", **{"gpupool-choice": choice, "when_full": "wait"})
         deadline = time.monotonic() + 60
         while not self._server().get("ready"):
             assert time.monotonic() < deadline, f"{self.name}'s server does not start:\n{self.demo.printed}"
@@ -90,8 +94,9 @@ class Person:
         return json.loads(content) if content else None
 
     def _open(self, path: str, **fields: str) -> str:
-        data = urllib.parse.urlencode({"_xsrf": self._xsrf, **fields}).encode() if fields else None
-        request = urllib.request.Request(f"{self.demo.base}{path}", data=data)
+        data = urllib.parse.urlencode(fields).encode() if fields else None
+        query = f"?_xsrf={self._xsrf}" if fields else ""
+        request = urllib.request.Request(f"{self.demo.base}{path}{query}", data=data)
         request.add_header("Sec-Fetch-Mode", "navigate")
         request.add_header("Accept", "text/html")
         with self._opener.open(request, timeout=60) as reply:

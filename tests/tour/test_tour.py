@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import re
 import urllib.error
 from pathlib import Path
 
@@ -82,4 +81,4 @@ def test_the_readme_matcher_can_fail() -> None:
     assert matches("one\n…\ntwo", "one\ntwo")
     assert not matches("a … c", "a b d")
     assert not matches("one", "one\ntwo")
-    assert re.search("digits", steps()[0].code + steps()[1].code)
+    assert any("digits" in step.code for step in steps())

@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> None:
                 command,
                 environment(folder / "home") | own,
                 folder / "hub" / "hub.log",
-                lambda: serves(f"{url}/hub/health"),
-                "JupyterHub",
+                lambda: serves(f"{url}/hub/health") and serves(f"{url}/services/gpupool/health"),
+                "JupyterHub with its pool",
             ) as hub,
             until_interrupted(),
         ):
