@@ -43,10 +43,10 @@ def test_a_job_submitted_in_the_notebook_appears_in_the_sidebar(page, demo: Demo
     page.wait_for_selector("#jp-bottom-panel >> text=/\\| Idle/")
     open_sidebar(page)
     page.locator(".jp-CodeCell").first.click()
-    for _ in range(4):  # magics, a paragraph, submit, a paragraph
+    for _ in range(3):  # the overview, a paragraph, submit
         page.keyboard.press("Shift+Enter")
-    page.wait_for_selector(".jp-OutputArea-output >> text=/digits/")
-    page.wait_for_selector(f"{PANEL} >> text=digits")
+    page.wait_for_selector(".jp-OutputArea-output >> text=/took the function rest/")
+    page.wait_for_selector(f"{PANEL} >> text=rest-0")
     assert re.search("running|starting|queued|waiting", page.locator(PANEL).inner_text(), re.I)
 
 
