@@ -114,7 +114,7 @@ def label(cut: Slice, request: Request | None = None) -> str:
     if cut.share:
         size = f"{cut.share[0]}/{cut.share[1]} of a GPU"
     else:
-        size = "no GPU" if not cut.gpus else "1 GPU" if cut.gpus == 1 else f"{cut.gpus} GPUs"
+        size = "CPU only" if not cut.gpus else "1 GPU" if cut.gpus == 1 else f"{cut.gpus} GPUs"
     cpus = request.cpus_milli if request else cut.cpus
     memory = request.memory_mib if request else cut.memory
     along = [f"{format_milli(cpus)} CPU{'' if cpus == 1000 else 's'}"] if cpus else []

@@ -19,6 +19,8 @@ CPU_ONLY = "0"
 FIELDS = ("group", "slice", "partition", "when_full")
 PICKED = "gpupool-choice"
 """The form's field for a slice of a group: both, and the partition, as one JSON list."""
+SHOWN = "gpupool-shown"
+"""The form's field for the group whose slices are shown, which decides nothing."""
 
 _MOST_LETTERS = 255
 _EXAMPLES = {"slice": '"1/8", "1" or "0" (CPU only)', "when_full": '"wait" or "cpu"'}
@@ -76,7 +78,7 @@ def split_form(form: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     ours = {name: _only(name, form[name]) for name in FIELDS if name in form}
     if PICKED in form:
         ours |= _picked(_only(PICKED, form[PICKED]))
-    site = {name: value for name, value in form.items() if name not in FIELDS and name != PICKED}
+    site = {name: value for name, value in form.items() if name not in (*FIELDS, PICKED, SHOWN)}
     return {name: value for name, value in ours.items() if value not in ("", None)}, site
 
 

@@ -67,7 +67,10 @@ def _group(group: Json) -> View:
     return {
         "name": group["name"],
         "meters": meters if group["name"] is not None else [],
-        "offers": [_offer(group["name"], offer) for offer in group["slices"]],
+        "offers": sorted(
+            (_offer(group["name"], offer) for offer in group["slices"]),
+            key=lambda offer: bool(offer["slice"] == CPU_ONLY),
+        ),
     }
 
 
@@ -92,7 +95,7 @@ def _offer(group: str | None, offer: Json) -> View:
         "slice": offer["slice"],
         "partition": offer["partition"],
         "title": title,
-        "details": details.replace(", ", " · "),
+        "details": _details(details),
         "state": offer["state"],
         "standing": _STANDING[offer["state"]],
         "message": offer["message"],
@@ -101,6 +104,12 @@ def _offer(group: str | None, offer: Json) -> View:
         "gpu_milli": offer["gpu_milli"],
         "checked": False,
     }
+
+
+def _details(along: str) -> str:
+    """Say what comes along with a slice so that nobody takes the host's memory for the card's."""
+    words = [f"{word} RAM" if word.endswith("iB") else word for word in along.split(", ")]
+    return " · ".join(words)
 
 
 def _free(partition: Json) -> str:
