@@ -12,8 +12,8 @@ from typing import NamedTuple, Union
 from urllib.parse import urlsplit
 
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.names import PREFIX
 
-PREFIX = "/services/gpupool"
 _OWNER = "?uid="
 
 

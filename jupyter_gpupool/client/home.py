@@ -52,6 +52,11 @@ class Home:
         return self.sockets / "service.sock"
 
     @property
+    def hub_socket(self) -> Path:
+        """The socket where a Hub's service answers to the proxy, the spawner and users' servers."""
+        return self.path / "hub" / "hub.sock"
+
+    @property
     def service_record(self) -> Path:
         """``service.json``: pid, version, pool, start time and interpreter of the running service."""
         return self.run / "service.json"

@@ -12,15 +12,15 @@ import socket
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from jupyter_gpupool.client.address import PREFIX, HttpAddress, parse
+from jupyter_gpupool.client.address import HttpAddress, parse
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused, ServiceDown
 from jupyter_gpupool.client.logins import Login
+from jupyter_gpupool.client.names import ACCESS, MANAGE, PREFIX, SUBMIT
 from jupyter_gpupool.client.transport import Connection, Reply
 
 LIFETIME = 30 * 24 * 3600  # seconds that a login lasts, if the Hub allows
-ACCESS = "access:services!service=gpupool"
-OPTIONAL = ("custom:gpupool:submit", "custom:gpupool:manage")
+OPTIONAL = (SUBMIT, MANAGE)
 
 _PAGES = re.compile(r"/(?:hub|user|services)(?:/.*)?$")
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from jupyter_gpupool.client.address import UnixAddress
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands.findings import Finding
 from jupyter_gpupool.engines.local.cgroups import Subtree
@@ -80,7 +81,7 @@ class Site:
     @property
     def hub_socket(self) -> Path:
         """Where the service answers to the proxy and to servers."""
-        return Path(self.environment.get("GPUPOOL_HUB_SOCKET") or self.home / "hub" / "hub.sock")
+        return Path(self.environment.get("GPUPOOL_HUB_SOCKET") or Home(self.home).hub_socket)
 
     @property
     def api_url(self) -> str:

@@ -1,6 +1,6 @@
 """Who may do what, in the Hub's words.
 
-Owns: the pool's scopes, the roles that hold them, and how they join roles that a site already has.
+Owns: the roles that hold the pool's scopes, and how they join roles that a site already has.
 Never: what a scope allows; the service decides that.
 """
 
@@ -11,15 +11,9 @@ from typing import Any
 
 from jupyterhub.roles import get_default_roles
 
-SERVICE = "gpupool"
-SPAWNER = "gpupool-spawner"
+from jupyter_gpupool.client.names import ACCESS, ADMIN, MANAGE, READ_ALL, SERVICE, SPAWN, SUBMIT
 
-ACCESS = f"access:services!service={SERVICE}"
-SUBMIT = "custom:gpupool:submit"
-MANAGE = "custom:gpupool:manage"
-READ_ALL = "custom:gpupool:read:all"
-ADMIN = "custom:gpupool:admin"
-SPAWN = "custom:gpupool:spawn"
+SPAWNER = "gpupool-spawner"
 
 CUSTOM_SCOPES = {
     SUBMIT: {"description": "Submit jobs to the GPU pool, and control one's own"},

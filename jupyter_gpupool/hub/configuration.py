@@ -19,6 +19,7 @@ from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 from traitlets.config import Config
 
+from jupyter_gpupool.client.names import SERVICE
 from jupyter_gpupool.hub import access
 from jupyter_gpupool.hub.classes import authenticator_name, proxy_for, spawner_for
 from jupyter_gpupool.hub.place import Place, checked_url, place_of, standing_token
@@ -117,8 +118,8 @@ def _refuse_unfit(c: Config, admins: Iterable[str], admin_groups: Iterable[str],
         raise TraitError(
             f"The pool needs JupyterHub {OLDEST_HUB} or newer; this is {jupyterhub.__version__}."
         )
-    if any(spec.get("name") == access.SERVICE for spec in current(c, "services", [])):
-        raise TraitError(f"The Hub has a service {access.SERVICE!r} already: call setup(c) once.")
+    if any(spec.get("name") == SERVICE for spec in current(c, "services", [])):
+        raise TraitError(f"The Hub has a service {SERVICE!r} already: call setup(c) once.")
     for name, value in {"admins": admins, "admin_groups": admin_groups}.items():
         if isinstance(value, str):
             raise TraitError(f"{name} is a list of names: write {name}=[{value!r}].")
@@ -129,7 +130,7 @@ def _refuse_unfit(c: Config, admins: Iterable[str], admin_groups: Iterable[str],
 def _service(hub: JupyterHub) -> dict[str, Any]:
     """Return what the Hub must know of the service, whoever runs it."""
     return {
-        "name": access.SERVICE,
+        "name": SERVICE,
         "display": False,
         "oauth_no_confirm": True,
         "oauth_client_allowed_scopes": list(access.CLIENT_SCOPES),

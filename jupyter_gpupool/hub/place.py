@@ -39,7 +39,7 @@ class Place:
     @property
     def socket(self) -> Path:
         """The socket for the proxy and for users' servers."""
-        return self.home / "hub" / "hub.sock"
+        return Home(self.home).hub_socket
 
     @property
     def address(self) -> str:

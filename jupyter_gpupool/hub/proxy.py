@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jupyterhub.proxy import ConfigurableHTTPProxy
 from traitlets import Bunch, Unicode, validate
 
-from jupyter_gpupool.hub.access import SERVICE
+from jupyter_gpupool.client.names import PREFIX, SERVICE
 
 
 class PoolRoute(ConfigurableHTTPProxy):  # type: ignore[misc]
@@ -40,7 +40,7 @@ class PoolRoute(ConfigurableHTTPProxy):  # type: ignore[misc]
         """End the Hub with a sentence if its configuration was changed under the pool after `setup`."""
         if not any(spec.get("name") == SERVICE for spec in self.app.services):
             self._refuse("c.JupyterHub.services was replaced")
-        if not self.pool_routespec.endswith(f"{self.app.base_url}services/{SERVICE}/"):
+        if not self.pool_routespec.endswith(f"{self.app.base_url.rstrip('/')}{PREFIX}/"):
             self._refuse(f"The Hub's base_url became {self.app.base_url}")
 
     def _refuse(self, change: str) -> None:

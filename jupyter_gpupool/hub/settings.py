@@ -15,7 +15,7 @@ from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from jupyter_gpupool.hub.access import SERVICE
+from jupyter_gpupool.client.names import PREFIX, SERVICE
 
 Container = TypeVar("Container", list[Any], dict[str, Any], set[str])
 
@@ -41,7 +41,7 @@ def hub_of(c: Config) -> JupyterHub:
 
 def prefix_of(hub: JupyterHub) -> str:
     """Return the path of the pool's service on a Hub, such as ``/services/gpupool/``."""
-    return f"{hub.base_url}services/{SERVICE}/"
+    return f"{hub.base_url.rstrip('/')}{PREFIX}/"
 
 
 def domain_of(hub: JupyterHub) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
+from jupyter_gpupool.client.names import PREFIX
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
 from jupyter_gpupool.policy.problems import PolicyError
@@ -26,8 +27,8 @@ from jupyter_gpupool.service.events import HEARTBEAT_S
 from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity, peer_of
 from jupyter_gpupool.service.openapi import document
 from jupyter_gpupool.service.replying import Replying
-from jupyter_gpupool.service.routes import ROOT, ROUTES, Parameter, Route
-from jupyter_gpupool.service.scopes import NEEDED, hub_name, permits
+from jupyter_gpupool.service.routes import ROUTES, Parameter, Route
+from jupyter_gpupool.service.scopes import permits, what_it_takes
 from jupyter_gpupool.service.snapshots import MIB, Upload
 from jupyter_gpupool.service.visibility import sees_names
 
@@ -47,7 +48,7 @@ def application(
     service: Service,
     identify: IdentifyRequest,
     *,
-    prefix: str = f"{ROOT}/",
+    prefix: str = f"{PREFIX}/",
     mixin: type | None = None,
     more: Sequence[tuple[Any, ...]] = (),
     **settings: Any,
@@ -68,9 +69,9 @@ def application(
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
     parts = {"service": service, "identify": identify}
-    roots = dict.fromkeys((ROOT, prefix.rstrip("/")))
+    roots = dict.fromkeys((PREFIX, prefix.rstrip("/")))
     handlers = [
-        (pattern(root + path.removeprefix(ROOT)), _endpoint(routes, mixin), {**parts, "routes": routes})
+        (pattern(root + path.removeprefix(PREFIX)), _endpoint(routes, mixin), {**parts, "routes": routes})
         for root in roots
         for path, routes in by_path.items()
     ]
@@ -105,9 +106,8 @@ def authorise(who: Identity, route: Route, path: Mapping[str, str]) -> None:
     if who.job is not None:
         raise forbidden(f"This is the token of job {who.job}; with it a job only reports on itself.")
     if not permits(who.scopes, route.action):
-        names = " or ".join(map(hub_name, NEEDED[route.action]))
         what = f"{route.action} the {route.resource}"
-        raise forbidden(f"{who.user} may not do this here ({what}): it takes the scope {names}.")
+        raise forbidden(f"{who.user} may not do this here ({what}): it takes {what_it_takes(route.action)}.")
 
 
 class Endpoint(Replying):

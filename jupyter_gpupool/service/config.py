@@ -14,6 +14,7 @@ from typing import Any
 
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.names import PREFIX, SERVICE
 from jupyter_gpupool.policy.model import Policy
 
 IDLE_EXIT_S = 15 * 60
@@ -30,8 +31,6 @@ class HubConfig:
         Where the Hub's API is, and the token of this service there.
     socket
         Where the service answers to the proxy, the spawner and the servers.
-    name
-        What the service is called on the Hub.
     base_url, prefix
         Under which address the Hub is, and this service; both begin and end with a slash.
     client_id, callback
@@ -45,11 +44,10 @@ class HubConfig:
     api_url: str
     api_token: str = field(repr=False)
     socket: Path
-    name: str = "gpupool"
     base_url: str = "/"
-    prefix: str = "/services/gpupool/"
-    client_id: str = "service-gpupool"
-    callback: str = "/services/gpupool/oauth_callback"
+    prefix: str = f"{PREFIX}/"
+    client_id: str = f"service-{SERVICE}"
+    callback: str = f"{PREFIX}/oauth_callback"
     authenticator: str = ""
     demo: bool = False
 
@@ -65,19 +63,18 @@ class HubConfig:
             There is no token.
         """
         file = environ.get("GPUPOOL_TOKEN_FILE")
-        name = environ.get("JUPYTERHUB_SERVICE_NAME") or ("gpupool" if file else "")
-        if not (environ.get("JUPYTERHUB_API_URL") and name):
+        is_service = environ.get("JUPYTERHUB_SERVICE_NAME") or file
+        if not (environ.get("JUPYTERHUB_API_URL") and is_service):
             return None
         base = _slashed(environ.get("JUPYTERHUB_BASE_URL", ""))
-        prefix = _slashed(environ.get("JUPYTERHUB_SERVICE_PREFIX") or f"{base}services/{name}")
+        prefix = _slashed(environ.get("JUPYTERHUB_SERVICE_PREFIX") or base.rstrip("/") + PREFIX)
         return cls(
             api_url=environ["JUPYTERHUB_API_URL"].rstrip("/"),
             api_token=_token(environ, file),
-            socket=Path(environ.get("GPUPOOL_HUB_SOCKET") or home.path / "hub" / "hub.sock").absolute(),
-            name=name,
+            socket=Path(environ.get("GPUPOOL_HUB_SOCKET") or home.hub_socket).absolute(),
             base_url=base,
             prefix=prefix,
-            client_id=environ.get("JUPYTERHUB_CLIENT_ID") or f"service-{name}",
+            client_id=environ.get("JUPYTERHUB_CLIENT_ID") or cls.client_id,
             callback=environ.get("JUPYTERHUB_OAUTH_CALLBACK_URL") or f"{prefix}oauth_callback",
             authenticator=environ.get("GPUPOOL_HUB_AUTHENTICATOR", ""),
             demo=environ.get("GPUPOOL_DEMO") == "1",

@@ -17,13 +17,14 @@ from jupyterhub.httpclient import JupyterHubHTTPClient, fetch
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado.web import Application, HTTPError
 
+from jupyter_gpupool.client.names import ACCESS
 from jupyter_gpupool.service.application import Endpoint, application
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, forbidden
 from jupyter_gpupool.service.identity import Identity, Peer, credential, peer_of, user_name
 from jupyter_gpupool.service.replying import Replying
-from jupyter_gpupool.service.scopes import hub_name, scopes_of
+from jupyter_gpupool.service.scopes import scopes_of
 
 log = logging.getLogger("gpupool")
 
@@ -49,7 +50,7 @@ class Hub:
             hub_prefix=f"{config.base_url}hub/",
             oauth_client_id=config.client_id,
             oauth_redirect_uri=config.callback,
-            access_scopes={hub_name("read", config.name)},
+            access_scopes={ACCESS},
             allow_token_in_url=False,
             cache_max_age=KNOWN_FOR_S,
         )
@@ -124,7 +125,7 @@ class Hub:
                 return users
 
     def _identity(self, user: dict[str, Any], request: Endpoint) -> Identity:
-        scopes = scopes_of(user["scopes"], self._config.name)
+        scopes = scopes_of(user["scopes"])
         if user["kind"] != "user":
             return Identity(f"service:{user['name']}", scopes, hub_groups=())
         peer = _own_process(user["name"], request, one_account=self._config.demo)

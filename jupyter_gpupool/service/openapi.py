@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.service.errors import ErrorReply
 from jupyter_gpupool.service.routes import Parameter, Route
-from jupyter_gpupool.service.scopes import NEEDED, hub_name
+from jupyter_gpupool.service.scopes import JOBS_TOKEN, what_it_takes
 from jupyter_gpupool.service.wire import ENTRIES
 
 REF = "#/components/schemas/{model}"
@@ -83,11 +83,11 @@ def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
 
 
 def _needs(route: Route) -> str:
-    """Say which scope of a Hub's token it takes."""
+    """Say what it takes to be let in."""
     if route.by_anybody:
         return "Takes no token; with one, it says more."
-    scopes = " or ".join(map(hub_name, NEEDED[route.action]))
-    return f"Takes the scope {scopes}{', or the token of that job' if route.by_job else ''}."
+    ways = dict.fromkeys([what_it_takes(route.action), *([JOBS_TOKEN] if route.by_job else [])])
+    return f"Takes {', or '.join(ways)}."
 
 
 def _response(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from jupyter_gpupool.client.names import PREFIX
 from jupyter_gpupool.service import replies, wire
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool, reports, spawns
 from jupyter_gpupool.service.scopes import Action
 
-ROOT = "/services/gpupool"
-API = f"{ROOT}/api/v1"
+API = f"{PREFIX}/api/v1"
 
 Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "service"]
 Stream = Literal["events", "upload"]
@@ -75,7 +75,7 @@ class Route:
     def name(self) -> str:
         """The operation's id."""
         words = [
-            part.strip("{}").replace(".", "_") for part in self.path.removeprefix(ROOT).split("/") if part
+            part.strip("{}").replace(".", "_") for part in self.path.removeprefix(PREFIX).split("/") if part
         ]
         return "_".join([self.method.lower(), *(word for word in words if word not in ("api", "v1"))])
 
@@ -266,7 +266,7 @@ ROUTES: tuple[Route, ...] = (
     _look("openapi.json", "service", "This document.", admin.openapi, dict),
     Route(
         "GET",
-        f"{ROOT}/health",
+        f"{PREFIX}/health",
         "read",
         "service",
         "Whether the service works.",
@@ -274,5 +274,5 @@ ROUTES: tuple[Route, ...] = (
         replies.HealthReply,
         by_anybody=True,
     ),
-    Route("GET", f"{ROOT}/metrics", "read", "service", "Numbers for Prometheus.", admin.metrics, bytes),
+    Route("GET", f"{PREFIX}/metrics", "read", "service", "Numbers for Prometheus.", admin.metrics, bytes),
 )

@@ -6,7 +6,9 @@ Owns: `Scope`, what each kind of request needs, and reading a Hub token's scopes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import Literal
+
+from jupyter_gpupool.client import names
 
 Scope = Literal["read", "submit", "manage", "read_all", "admin", "spawn", "report"]
 Action = Literal["read", "submit", "change", "administer", "spawn", "report"]
@@ -24,30 +26,30 @@ NEEDED: Mapping[Action, tuple[Scope, ...]] = {
 }
 """The scopes of which a request needs one."""
 
-_PREFIX = "custom:gpupool:"
+ON_HUB: Mapping[Scope, str] = {
+    "read": names.ACCESS,
+    "submit": names.SUBMIT,
+    "manage": names.MANAGE,
+    "read_all": names.READ_ALL,
+    "admin": names.ADMIN,
+    "spawn": names.SPAWN,
+}
+"""What the scopes are called on a Hub; it has none for the reports of jobs."""
+JOBS_TOKEN = "the token of that job"
 
 
-def hub_name(scope: Scope, service: str = "gpupool") -> str:
-    """Return what a scope is called on the Hub."""
-    return f"access:services!service={service}" if scope == "read" else _PREFIX + scope.replace("_", ":")
+def what_it_takes(action: Action) -> str:
+    """Say which of the Hub's scopes, or what else, this kind of request takes."""
+    known = [ON_HUB[scope] for scope in NEEDED[action] if scope in ON_HUB]
+    return f"the scope {' or '.join(known)}" if known else JOBS_TOKEN
 
 
-def scopes_of(granted: Iterable[str], service: str = "gpupool") -> frozenset[Scope]:
-    """Return what the scopes of a Hub token permit here.
-
-    Parameters
-    ----------
-    granted
-        The token's scopes, expanded, as the Hub lists them.
-    service
-        What this service is called on the Hub.
-    """
-    names = set(granted)
-    if "access:services" in names:
-        names.add(hub_name("read", service))
-    found: frozenset[Scope] = frozenset(
-        scope for scope in get_args(Scope) if scope != "report" and hub_name(scope, service) in names
-    )
+def scopes_of(granted: Iterable[str]) -> frozenset[Scope]:
+    """Return what the scopes of a Hub token permit here; they are expanded, as the Hub lists them."""
+    there = set(granted)
+    if "access:services" in there:
+        there.add(names.ACCESS)
+    found: frozenset[Scope] = frozenset(scope for scope, name in ON_HUB.items() if name in there)
     return found | ADMINISTRATOR if "admin" in found else found
 
 

@@ -11,7 +11,7 @@ from jupyter_gpupool.service.application import authorise
 from jupyter_gpupool.service.errors import ApiError
 from jupyter_gpupool.service.identity import Identity, Peer, identify
 from jupyter_gpupool.service.routes import ROUTES, Route
-from jupyter_gpupool.service.scopes import ADMINISTRATOR, NEEDED, permits
+from jupyter_gpupool.service.scopes import ADMINISTRATOR, NEEDED, permits, what_it_takes
 
 USER = frozenset(("read", "submit"))
 ADA = Identity("ada", USER)
@@ -49,7 +49,7 @@ def test_every_route_says_who_may_do_what(route: Route) -> None:
         with pytest.raises(ApiError) as caught:
             authorise(ADA, route, {"id": "1"})
         assert caught.value.status == 403
-        assert f"custom:gpupool:{NEEDED[route.action][0]}" in caught.value.message
+        assert what_it_takes(route.action) in caught.value.message
 
 
 def test_another_account_is_refused_everywhere(start: Any, someone: Someone) -> None:

@@ -284,7 +284,7 @@ def test_what_an_environment_says_of_a_hub(home: Home, tmp_path: Path) -> None:
     told = {"JUPYTERHUB_API_URL": "http://127.0.0.1:8081/base/hub/api", "JUPYTERHUB_BASE_URL": "/base/"}
     found = HubConfig.from_environment({**told, "GPUPOOL_TOKEN_FILE": str(token)}, home)
     assert found is not None
-    assert (found.api_token, found.name, found.client_id) == ("from a file", "gpupool", "service-gpupool")
+    assert (found.api_token, found.client_id) == ("from a file", "service-gpupool")
     assert (found.base_url, found.prefix) == ("/base/", "/base/services/gpupool/")
     assert found.callback == "/base/services/gpupool/oauth_callback"
     assert found.socket == home.path / "hub" / "hub.sock"
