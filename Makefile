@@ -16,10 +16,10 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed $(LABEXTENSION) $(PROXY) ## a JupyterHub with a simulated pool (PORT=8000, GPUS=real for this machine's cards)
+demo: $(VENV)/.installed $(PROXY) $(LABEXTENSION) ## a JupyterHub with a simulated pool (PORT=8000, GPUS=real for this machine's cards)
 	@$(BIN)/jupyter gpupool demo $(if $(PORT),--port $(PORT)) --gpus $(GPUS) $(AS_ROOT) $(ARGS)
 
-test: $(VENV)/.test $(LABEXTENSION) $(PROXY) ## all tests (ARGS="-k name" for some)
+test: $(VENV)/.test $(PROXY) $(LABEXTENSION) ## all tests (ARGS="-k name" for some)
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.test ## style, types, import contract, Python 3.9 for the client
