@@ -19,7 +19,7 @@ from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup, return_own_c
 from jupyter_gpupool.service.background import detach
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import open_service
-from jupyter_gpupool.service.serving import REFUSALS, attend, obey_signals
+from jupyter_gpupool.service.serving import REFUSALS, announce, attend, obey_signals
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a plan may keep a request from the interpreter."""
@@ -98,7 +98,7 @@ async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = No
     async with AsyncExitStack() as stack:
         service = await open_service(stack, config, **parts)
         obey_signals(stack, service.stop)
-        await attend(stack, service, on_ready)
+        await attend(stack, service, announce(stack, service), on_ready)
 
 
 def _log_to(config: ServiceConfig, *, in_terminal: bool) -> None:

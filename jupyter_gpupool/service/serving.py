@@ -37,12 +37,28 @@ REFUSALS = (PoolError, DevicesError, LedgerError, EngineError, PolicyError)
 """What keeps a pool from being served: one sentence each."""
 
 
-async def attend(stack: AsyncExitStack, service: Service, on_ready: Callable[[], None] | None = None) -> None:
+def announce(stack: AsyncExitStack, service: Service) -> HTTPServer:
+    """Listen on the socket of the service's own account, and write down who does.
+
+    Raises
+    ------
+    OSError, PoolError
+        Something is in the way, or the disk is full.
+    """
+    server = _listen(stack, service)
+    stack.callback(service.config.home.service_record.unlink, missing_ok=True)
+    describe(service.config, service.now)
+    return server
+
+
+async def attend(
+    stack: AsyncExitStack,
+    service: Service,
+    server: HTTPServer,
+    on_ready: Callable[[], None] | None = None,
+) -> None:
     """Answer until the service is asked to stop, then end what it was asked to end."""
     calm_collector()
-    server = _listen(stack, service)
-    describe(service.config, service.now)
-    stack.callback(service.config.home.service_record.unlink, missing_ok=True)
     if service.config.self_started:
         idle = asyncio.create_task(_end_when_idle(service))
         stack.callback(idle.cancel)

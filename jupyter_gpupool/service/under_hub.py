@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from tornado.httpserver import HTTPServer
+
 from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.service.config import HubConfig, ServiceConfig
@@ -20,7 +22,7 @@ from jupyter_gpupool.service.core import Service, open_service
 from jupyter_gpupool.service.degraded import Front
 from jupyter_gpupool.service.hub import Hub
 from jupyter_gpupool.service.safety import unsafe_account
-from jupyter_gpupool.service.serving import MAX_BODY, REFUSALS, attend, obey_signals
+from jupyter_gpupool.service.serving import MAX_BODY, REFUSALS, announce, attend, obey_signals
 from jupyter_gpupool.service.takeover import succeed
 
 log = logging.getLogger("gpupool")
@@ -59,13 +61,14 @@ class HubService:
                 try:
                     async with AsyncExitStack() as opening:
                         self._service = await self._open(opening)
+                        server = announce(opening, self._service)
                         opened = opening.pop_all()
                 except Exception as error:
                     self._explain(error)
                     await self._pause()
                 else:
                     async with opened:
-                        await self._serve(opened, self._service, on_ready)
+                        await self._serve(opened, self._service, server, on_ready)
                     return
 
     async def _open(self, stack: AsyncExitStack) -> Service:
@@ -84,12 +87,16 @@ class HubService:
         return await open_service(stack, config, known_servers=self._hub.servers, **self._parts)
 
     async def _serve(
-        self, stack: AsyncExitStack, service: Service, on_ready: Callable[[], None] | None
+        self,
+        stack: AsyncExitStack,
+        service: Service,
+        server: HTTPServer,
+        on_ready: Callable[[], None] | None,
     ) -> None:
         if self._ending.is_set():
             service.stop()
         self._front.behind = self._hub.application(service)
-        await attend(stack, service, on_ready)
+        await attend(stack, service, server, on_ready)
 
     def _stop(self) -> None:
         self._ending.set()

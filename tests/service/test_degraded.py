@@ -153,6 +153,16 @@ def test_a_bad_policy_with_none_before_is_said_until_it_is_good(serve: Serve, ho
     assert service.said().count("cannot open") == 1
 
 
+def test_what_fails_at_the_last_step_before_it_serves_is_said_too(serve: Serve, home: Home) -> None:
+    policy(home, GOOD)
+    home.make()
+    home.service_record.mkdir()
+    service = serve()
+    service.refuses(str(home.service_record))
+    home.service_record.rmdir()
+    service.opens()
+
+
 def test_who_asked_for_the_connection_to_be_closed_closes_it(serve: Serve, home: Home) -> None:
     policy(home, "nonsense: [")
     service = serve()
