@@ -20,6 +20,7 @@ from typing import NamedTuple, Union
 from jupyter_gpupool.client.address import UnixAddress
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import check_private
+from jupyter_gpupool.client.peercred import peer_of
 
 MAX_LINKS = 40
 TCP_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -108,8 +109,7 @@ def check_peer(sock: socket.socket, path: str, uids: Collection[int]) -> None:
         When the listener's uid is none of `uids`.
     """
     if hasattr(socket, "SO_PEERCRED"):
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", credentials)
+        uid = peer_of(sock).uid
     else:
         uid = os.stat(path).st_uid
     if uid not in uids:

@@ -11,7 +11,6 @@ import pwd
 import shutil
 import socket
 import stat
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 from jupyter_gpupool.client.address import UnixAddress
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.peercred import peer_of
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands.findings import Finding
 from jupyter_gpupool.engines.local.cgroups import Subtree
@@ -30,7 +30,6 @@ UNITS = Path("/etc/systemd/system")
 PRIVILEGED_PORTS = 1024
 """Below it, only root can listen."""
 PATIENCE_S = 5.0
-_PEER = struct.Struct("3i")
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ def launcher(path: Path) -> Finding:
             return Finding("launcher", "note", f"Only root and the service may ask {path}; use sudo.")
         except OSError as error:
             return Finding("launcher", "problem", f"{path}: {error.strerror}; {remedy}")
-        _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        uid = peer_of(connection).uid
     if uid != 0:
         text = f"uid {uid} listens on {path}: only root can start work as its users; {remedy}"
         return Finding("launcher", "problem", text)

@@ -27,9 +27,7 @@ def main(account: str, *command: str) -> None:
 
 def become(account: str) -> None:
     """Take the account's groups, user, home and folder, for good."""
-    found = pwd.getpwnam(account)
-    groups = tuple(os.getgrouplist(account, found.pw_gid))
-    taken = Account(account, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
+    taken = Account.of(pwd.getpwnam(account))
     drop(taken)
     os.environ.update(taken.environment())
     os.chdir("/")

@@ -21,7 +21,7 @@ SYSTEM_HOME = Path("/var/lib/gpupool/service")
 
 
 @dataclass(frozen=True)
-class Account:
+class ServiceAccount:
     """The account of the service; `name` is None where it is the Hub's own."""
 
     name: str | None
@@ -34,7 +34,7 @@ class Place:
     """A service on this host: it listens on a socket in a folder that only its account can write."""
 
     home: Path
-    account: Account
+    account: ServiceAccount
 
     @property
     def socket(self) -> Path:
@@ -55,7 +55,7 @@ def place_of(home: str | Path | None, service_user: str | None, *, demo: bool) -
     TraitError
         The account is missing or unknown, or the folder's name is too long for a socket.
     """
-    account = account_of(service_user, demo=demo)
+    account = service_account(service_user, demo=demo)
     default = SYSTEM_HOME if account.name else Home.of(os.environ).path
     place = Place(Path(home).absolute() if home else default, account)
     if len(os.fsencode(place.socket)) > MAX_SOCKET_PATH:
@@ -66,9 +66,9 @@ def place_of(home: str | Path | None, service_user: str | None, *, demo: bool) -
     return place
 
 
-def account_of(name: str | None, *, demo: bool) -> Account:
+def service_account(name: str | None, *, demo: bool) -> ServiceAccount:
     """Return the account that the service runs as: the Hub's own, or another one where root runs the Hub."""
-    own = Account(None, os.geteuid(), os.getegid())
+    own = ServiceAccount(None, os.geteuid(), os.getegid())
     if own.uid == 0 and name is None and not demo:
         raise TraitError(
             "The Hub runs as root, and the pool's service must not: make an account for it, and name it with "
@@ -86,7 +86,7 @@ def account_of(name: str | None, *, demo: bool) -> Account:
         return own
     if own.uid != 0:
         raise TraitError(f"Only a Hub that root runs can start the pool's service as {name!r}.")
-    return Account(name, found.pw_uid, found.pw_gid)
+    return ServiceAccount(name, found.pw_uid, found.pw_gid)
 
 
 def checked_url(url: str) -> str:
@@ -105,7 +105,7 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def standing_token(file: str | Path | None, reader: Account | None) -> str:
+def standing_token(file: str | Path | None, reader: ServiceAccount | None) -> str:
     """Return the token in `file`, which is made for `reader` if it is absent.
 
     Raises
@@ -128,7 +128,7 @@ def standing_token(file: str | Path | None, reader: Account | None) -> str:
         raise TraitError(f"{path} cannot hold the pool's token: {error.strerror}.") from None
 
 
-def _make_token(path: Path, reader: Account | None) -> None:
+def _make_token(path: Path, reader: ServiceAccount | None) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as opened:
         if reader is not None and reader.name is not None:

@@ -6,7 +6,6 @@ into a reply of the one shape. Never: the meaning of a request.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,15 +15,17 @@ from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from jupyter_gpupool.client.names import PREFIX
+from jupyter_gpupool.client.peercred import Peer, peer_of
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import IllegalTransition, LedgerUnavailable, UnknownId
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.service import wire
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invalid, nearest
 from jupyter_gpupool.service.events import HEARTBEAT_S
-from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity, peer_of
+from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity
 from jupyter_gpupool.service.openapi import document
 from jupyter_gpupool.service.replying import Replying
 from jupyter_gpupool.service.routes import ROUTES, Parameter, Route
@@ -38,6 +39,7 @@ XSRF = "_xsrf"
 """The parameter with which a browser's stream proves that the page is the user's own; see `hub`."""
 
 Routes = Mapping[str, Route]
+ENDING = ApiError(503, "stopping", "The pool's service is ending.", hint="Try again in a moment.")
 
 
 IdentifyRequest = Callable[["Endpoint"], Awaitable[Identity]]
@@ -86,7 +88,7 @@ def application(
 
 async def by_peer(request: Endpoint) -> Identity:
     """Find out from the kernel who is at the other end of the socket."""
-    return request.service.identify(peer_of(request.request.connection.stream.socket))  # type: ignore[union-attr]
+    return request.service.identify(request.peer)
 
 
 def authorise(who: Identity, route: Route, path: Mapping[str, str]) -> None:
@@ -129,9 +131,7 @@ class Endpoint(Replying):
         try:
             self.who = await self._identify()
             if self.service.stopping.is_set():
-                raise ApiError(
-                    503, "stopping", "The pool's service is ending.", hint="Try again in a moment."
-                )
+                raise ENDING
             if not self.routes:
                 raise ApiError(404, "not_found", f"There is nothing at {self.request.path}.")
             authorise(self.who, self.route, self.path_kwargs)
@@ -147,6 +147,20 @@ class Endpoint(Replying):
             if self.routes and self.route.by_anybody:
                 return NOBODY
             raise
+
+    @property
+    def peer(self) -> Peer:
+        """The process at the other end of the socket.
+
+        Raises
+        ------
+        StreamClosedError
+            It has hung up.
+        """
+        stream = self.request.connection.stream  # type: ignore[union-attr]
+        if stream.closed():
+            raise StreamClosedError
+        return peer_of(stream.socket)
 
     @property
     def route(self) -> Route:
@@ -172,7 +186,8 @@ class Endpoint(Replying):
                 raise self.problem
             await self.respond(self.call(path))
         except Exception as error:
-            if (known := as_api_error(error)) is None:
+            known = ENDING if self.service.stopping.is_set() else as_api_error(error)
+            if known is None:
                 raise
             self.refuse(known)
 
@@ -277,7 +292,7 @@ class UploadEndpoint(Endpoint):
         """Keep what was received, if it is what it should be; leave nothing else behind."""
         if self.upload is not None:
             try:
-                await asyncio.get_running_loop().run_in_executor(None, self.upload.finish)
+                await aside(self.upload.finish)
             finally:
                 self.upload.abandon()
         await super().respond(call)

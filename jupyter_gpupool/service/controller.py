@@ -27,6 +27,7 @@ from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.admission import Refusal, refusal
 from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
 from jupyter_gpupool.service.policy_store import PolicyStore
@@ -357,7 +358,7 @@ class Controller:
             self._edge_moved.clear()
             await _either(self._edge_moved, self._until_next())
             try:
-                health = await asyncio.get_running_loop().run_in_executor(None, self.pool.healthy)
+                health = await aside(self.pool.healthy)
                 self._tick(health)
             except LedgerUnavailable as error:
                 self._wait_for_disk(error)

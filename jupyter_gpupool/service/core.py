@@ -205,8 +205,7 @@ async def open_service(
     servers = Servers(controller, engine, releases, news, ask_hub=known_servers, clock=monotonic)
     await engine.open(ended)
     stack.push_async_callback(engine.close)
-    root = (config.engine_home / "run").stat().st_uid == 0
-    if because := unsafe_launcher(config, policies.policy, root=root):
+    if because := unsafe_launcher(config, policies.policy, root=engine.privileged):
         raise Refused("unsafe", because)
     stack.push_async_callback(runs.close)
     stack.callback(sessions.close)

@@ -18,11 +18,12 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuth
 from tornado.web import Application, HTTPError
 
 from jupyter_gpupool.client.names import ACCESS
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.service.application import Endpoint, application
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, forbidden
-from jupyter_gpupool.service.identity import Identity, Peer, credential, peer_of, user_name
+from jupyter_gpupool.service.identity import Identity, credential, user_name
 from jupyter_gpupool.service.replying import Replying
 from jupyter_gpupool.service.scopes import scopes_of
 
@@ -204,5 +205,5 @@ def _own_process(user: str, request: Endpoint, *, one_account: bool) -> Peer | N
     """Return the process that asks if it is the user's own, and not the proxy for it."""
     if "X-Forwarded-For" in request.request.headers:
         return None
-    peer = peer_of(request.request.connection.stream.socket)  # type: ignore[union-attr]
+    peer = request.peer
     return peer if one_account or user_name(peer.uid) == user else None

@@ -10,27 +10,17 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import socket
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.ledger.records import Job
 from jupyter_gpupool.service.errors import ApiError, forbidden
 from jupyter_gpupool.service.scopes import ADMINISTRATOR, Scope
 from jupyter_gpupool.service.tokens import PREFIX, JobTokens
 
-_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _CREDENTIAL = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end of a Unix socket, as the kernel vouches for it."""
-
-    pid: int
-    uid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +60,6 @@ NOBODY = Identity("")
 """Who has not said who they are."""
 
 Identify = Callable[[Peer], Identity]
-
-
-def peer_of(connection: socket.socket) -> Peer:
-    """Ask the kernel who is at the other end (SO_PEERCRED)."""
-    pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return Peer(pid, uid)
 
 
 def identify(peer: Peer) -> Identity:

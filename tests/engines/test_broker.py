@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.engines.base import EngineError, NoSuchFileError
 from jupyter_gpupool.engines.local import broker as broker_module
 from jupyter_gpupool.engines.local import files as files_module
@@ -167,6 +168,6 @@ async def test_a_strangers_socket_is_asked_for_nothing(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        monkeypatch.setattr(files_module, "peer_uid", lambda connection: os.geteuid() + 1)
+        monkeypatch.setattr(files_module, "peer_of", lambda connection: Peer(1, os.geteuid() + 1))
         with pytest.raises(EngineError, match="belongs to another user"):
             LauncherFiles(tmp_path).open(1, "1", "log")

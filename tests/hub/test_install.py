@@ -192,7 +192,7 @@ def ready_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Conf
     token = tmp_path / "token"
     token.write_text("t" * 32)
     token.chmod(0o600)
-    monkeypatch.setattr(place, "account_of", lambda name, demo: place.Account(name, 990, 990))
+    monkeypatch.setattr(place, "service_account", lambda name, demo: place.ServiceAccount(name, 990, 990))
     text = (READY / "jupyterhub_config.py").read_text().replace("/var/lib/gpupool/hub-token", str(token))
     c = Config()
     exec(compile(text, "jupyterhub_config.py", "exec"), {"get_config": lambda: c})

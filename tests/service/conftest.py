@@ -23,11 +23,12 @@ import pytest
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.errors import ServiceDown
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.engines.base import Started, WorkSpec
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.service.config import ServiceConfig
-from jupyter_gpupool.service.identity import Identity, Peer
+from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.main import run
 from jupyter_gpupool.service.scopes import ADMINISTRATOR
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.service.application import authorise
 from jupyter_gpupool.service.errors import ApiError
-from jupyter_gpupool.service.identity import Identity, Peer, identify
+from jupyter_gpupool.service.identity import Identity, identify
 from jupyter_gpupool.service.routes import ROUTES, Route
 from jupyter_gpupool.service.scopes import ADMINISTRATOR, NEEDED, permits, what_it_takes
 

@@ -13,10 +13,10 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.service import hub as hubs
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.service.hub import Hub
-from jupyter_gpupool.service.identity import Peer
 
 USERS = [{"name": f"u{number}", "servers": {"": {}, "b": {}} if number % 2 else {}} for number in range(5)]
 
@@ -87,9 +87,9 @@ def test_without_the_scope_to_see_servers_they_are_unknown_not_none(monkeypatch:
 class Request:
     """As much of a request as tells which process made it."""
 
-    def __init__(self, **headers: str):
+    def __init__(self, peer: Peer, **headers: str):
         self.request = self
-        self.connection = self.stream = self.socket = self
+        self.peer = peer
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -106,7 +106,6 @@ class Request:
 def test_a_process_is_the_users_own_only_if_its_account_is_and_no_proxy_passes_it_on(
     monkeypatch: pytest.MonkeyPatch, uid: int, headers: dict[str, str], one_account: bool, own: bool
 ) -> None:
-    monkeypatch.setattr(hubs, "peer_of", lambda socket: Peer(7, uid))
     monkeypatch.setattr(hubs, "user_name", lambda uid: {0: "root", 1001: "ada"}[uid])
-    found = hubs._own_process("ada", Request(**headers), one_account=one_account)  # type: ignore[arg-type]
+    found = hubs._own_process("ada", Request(Peer(7, uid), **headers), one_account=one_account)  # type: ignore[arg-type]
     assert found == (Peer(7, uid) if own else None)

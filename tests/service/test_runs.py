@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,60 +13,14 @@ import pytest
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.base import Process
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival, WorkSpec
-from jupyter_gpupool.engines.local.files import DirectFiles
+from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import JobState, LeaseState, NewJob
 from jupyter_gpupool.scheduler.model import Request
 from jupyter_gpupool.service import controller, core, release, runs
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
-
-
-class FakeEngine:
-    """An engine that does what the test says."""
-
-    def __init__(self, jobs: Path) -> None:
-        self.files = DirectFiles(jobs)
-        self.known: dict[str, Started | Ended] = {}
-        self.started: list[str] = []
-        self.stopped: list[tuple[str, str, int]] = []
-        self.forgotten: list[str] = []
-        self.remaining: set[str] = set()
-        self.failing: list[Exception] = []
-        self.survival = Survival(True, "")
-        self.on_event: Callable[[Ended], None] = lambda ended: None
-
-    async def open(self, on_event: Callable[[Ended], None]) -> None:
-        self.on_event = on_event
-
-    async def close(self) -> None:
-        pass
-
-    async def start(self, spec: WorkSpec) -> Started:
-        self.started.append(spec.key)
-        if self.failing:
-            raise self.failing.pop(0)
-        self.known[spec.key] = found = Started(spec.key, 1, 0.0, None, True)
-        return found
-
-    async def stop(self, key: str, *, cause: str, grace_s: int) -> None:
-        self.stopped.append((key, cause, grace_s))
-
-    async def list(self) -> list[Started | Ended]:
-        return list(self.known.values())
-
-    async def forget(self, key: str) -> None:
-        self.forgotten.append(key)
-        self.known.pop(key, None)
-
-    async def left(self, key: str) -> bool:
-        return key in self.remaining
-
-    def end(self, key: str, **changes: Any) -> None:
-        ended = replace(Ended(key, 0, None, "exit", "", None, False, 0.0, True), **changes)
-        self.known[key] = ended
-        self.on_event(ended)
+from tests.service.fake_engine import FakeEngine
 
 
 @pytest.fixture(autouse=True)

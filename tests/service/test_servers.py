@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival
-from jupyter_gpupool.engines.local.files import DirectFiles
+from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import NewSession, SessionRecord
 from jupyter_gpupool.scheduler.model import Request
 from jupyter_gpupool.service import controller, release, servers
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
+from jupyter_gpupool.service.servers import key_of
+from tests.service.fake_engine import FakeEngine
 
 
 class Clock:
@@ -33,53 +32,14 @@ class Clock:
         return self.now
 
 
-class Engine:
-    """An engine whose attempts begin and end when the test says so."""
+def begin(engine: FakeEngine, session: SessionRecord) -> str:
+    """The Hub's spawner starts a session's server; return the attempt."""
+    return engine.begin(key_of(session)).key
 
-    def __init__(self, jobs: Path) -> None:
-        self.files = DirectFiles(jobs)
-        self.survival = Survival(True, "")
-        self.known: dict[str, Started | Ended] = {}
-        self.remaining: set[str] = set()
-        self.stopped: list[str] = []
-        self.deaf = False
 
-    async def open(self, on_event: Callable[[Ended], None]) -> None:
-        self.tell = on_event
-
-    async def close(self) -> None:
-        pass
-
-    async def stop(self, key: str, *, cause: str, grace_s: int) -> None:
-        self._answer()
-        if key in self.known:
-            self.stopped.append(key)
-
-    async def list(self) -> list[Started | Ended]:
-        self._answer()
-        return list(self.known.values())
-
-    async def forget(self, key: str) -> None:
-        self.known.pop(key, None)
-
-    async def left(self, key: str) -> bool:
-        self._answer()
-        return key in self.remaining
-
-    def begin(self, session: SessionRecord) -> str:
-        key = f"{session.id}/1"
-        self.known[key] = Started(key, 1, 0.0, None, True)
-        return key
-
-    def end(self, key: str, *, tell: bool = True, **changes: Any) -> None:
-        end = Ended(key, 0, None, "exit", "", None, False, 1_800_000_000.0, True)
-        self.known[key] = replace(end, **changes)
-        if tell:
-            self.tell(self.known[key])
-
-    def _answer(self) -> None:
-        if self.deaf:
-            raise EngineError("The launcher does not answer.")
+def asked_to_end(engine: FakeEngine) -> list[str]:
+    """The attempts that the engine was asked to end."""
+    return [key for key, _, _ in engine.stopped]
 
 
 class Hub:
@@ -101,8 +61,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def engine(home: Home) -> Engine:
-    return Engine(home.path / "jobs")
+def engine(home: Home) -> FakeEngine:
+    return FakeEngine(home.path / "jobs")
 
 
 @pytest.fixture
@@ -112,7 +72,7 @@ def hub() -> Hub:
 
 @pytest.fixture
 def play(
-    home: Home, engine: Engine, clock: Clock, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    home: Home, engine: FakeEngine, clock: Clock, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., None]:
     """Open a service of one card, let a scenario happen, close it."""
     monkeypatch.setattr(controller, "RETRY_S", 0.01)
@@ -165,21 +125,21 @@ async def until(look: Callable[[], Any], wanted: Any) -> None:
         ({"cause": "lost"}, "killed together with the process that watched it"),
     ],
 )
-def test_its_end_frees_its_lease_and_says_why(play: Any, engine: Engine, end: Any, reason: str) -> None:
+def test_its_end_frees_its_lease_and_says_why(play: Any, engine: FakeEngine, end: Any, reason: str) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
         assert session.state.value == "held"
-        engine.end(engine.begin(session), **end)
+        engine.end(begin(engine, session), **end)
         found, said = state(service, session)
         assert (found, reason in said, service.ledger.held()) == ("ended", True, ())
 
     play(scenario)
 
 
-def test_a_lease_is_free_only_when_the_last_process_is_gone(play: Any, engine: Engine) -> None:
+def test_a_lease_is_free_only_when_the_last_process_is_gone(play: Any, engine: FakeEngine) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
-        key = engine.begin(session)
+        key = begin(engine, session)
         engine.end(key, tree_gone=False)
         assert state(service, session)[0] == "releasing"
         assert len(service.ledger.held()) == 1
@@ -189,7 +149,9 @@ def test_a_lease_is_free_only_when_the_last_process_is_gone(play: Any, engine: E
     play(scenario)
 
 
-def test_an_end_that_cannot_be_written_is_written_later(play: Any, engine: Engine, monkeypatch: Any) -> None:
+def test_an_end_that_cannot_be_written_is_written_later(
+    play: Any, engine: FakeEngine, monkeypatch: Any
+) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
         really, refusals = service.ledger.end_session, [LedgerUnavailable("The disk is full.")]
@@ -200,19 +162,19 @@ def test_an_end_that_cannot_be_written_is_written_later(play: Any, engine: Engin
             return really(*args, **more)
 
         monkeypatch.setattr(service.ledger, "end_session", full)
-        engine.end(engine.begin(session))
+        engine.end(begin(engine, session))
         assert state(service, session)[0] == "held"
         await until(lambda: state(service, session)[0], "ended")
 
     play(scenario)
 
 
-def test_ending_it_ends_the_server_first(play: Any, engine: Engine) -> None:
+def test_ending_it_ends_the_server_first(play: Any, engine: FakeEngine) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
-        key = engine.begin(session)
+        key = begin(engine, session)
         await service.servers.end(session, "Enough.")
-        assert engine.stopped == [key]
+        assert asked_to_end(engine) == [key]
         assert (state(service, session), len(service.ledger.held())) == (("releasing", "Enough."), 1)
         engine.end(key, cause="cancel", signal=15)
         assert (state(service, session), service.ledger.held()) == (("ended", "Enough."), ())
@@ -222,7 +184,7 @@ def test_ending_it_ends_the_server_first(play: Any, engine: Engine) -> None:
     play(scenario)
 
 
-def test_an_engine_that_does_not_answer_changes_nothing(play: Any, engine: Engine, clock: Clock) -> None:
+def test_an_engine_that_does_not_answer_changes_nothing(play: Any, engine: FakeEngine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         session, ticket = add(service, mib=8192), add(service, "bob/", mib=8192)
         engine.deaf = True
@@ -252,10 +214,10 @@ def test_a_ticket_lapses_when_nobody_asks_about_it(play: Any, clock: Clock) -> N
     play(scenario, boot="boot")
 
 
-def test_a_lease_on_which_no_server_starts_lapses(play: Any, engine: Engine, clock: Clock) -> None:
+def test_a_lease_on_which_no_server_starts_lapses(play: Any, engine: FakeEngine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         unused, used = add(service), add(service, "bob/")
-        engine.begin(used)
+        begin(engine, used)
         clock.now += 59
         await service.servers.look()
         service.servers.asked(unused)
@@ -314,7 +276,7 @@ def test_from_its_grant_on_a_lease_has_its_whole_time(play: Any, clock: Clock) -
 
 
 def test_a_process_that_the_engine_does_not_know_keeps_its_lease(
-    play: Any, clock: Clock, engine: Engine
+    play: Any, clock: Clock, engine: FakeEngine
 ) -> None:
     engine.remaining.add("1/1")
 
@@ -327,7 +289,7 @@ def test_a_process_that_the_engine_does_not_know_keeps_its_lease(
     play(scenario)
 
 
-def test_one_that_the_engine_lost_is_free_when_its_last_process_is(play: Any, engine: Engine) -> None:
+def test_one_that_the_engine_lost_is_free_when_its_last_process_is(play: Any, engine: FakeEngine) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
         engine.remaining.add(f"{session.id}/1")
@@ -342,31 +304,31 @@ def test_one_that_the_engine_lost_is_free_when_its_last_process_is(play: Any, en
     play(scenario)
 
 
-def test_a_server_that_is_started_too_late_is_stopped(play: Any, engine: Engine, clock: Clock) -> None:
+def test_a_server_that_is_started_too_late_is_stopped(play: Any, engine: FakeEngine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
         await service.servers.end(session, "Withdrawn.")
-        key = engine.begin(session)
+        key = begin(engine, session)
         await service.servers.look()
-        assert engine.stopped == [key]
+        assert asked_to_end(engine) == [key]
 
     play(scenario)
 
 
-def test_its_time_is_bounded(play: Any, engine: Engine, clock: Clock) -> None:
+def test_its_time_is_bounded(play: Any, engine: FakeEngine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
-        key = engine.begin(session)
+        key = begin(engine, session)
         clock.now += 7201
         await service.servers.look()
-        assert (engine.stopped, state(service, session)) == ([key], ("releasing", "Its time is over."))
+        assert (asked_to_end(engine), state(service, session)) == ([key], ("releasing", "Its time is over."))
 
     play(scenario)
 
 
-def test_an_end_stays_readable_for_a_while(play: Any, engine: Engine, clock: Clock) -> None:
+def test_an_end_stays_readable_for_a_while(play: Any, engine: FakeEngine, clock: Clock) -> None:
     async def scenario(service: Service) -> None:
-        key = engine.begin(add(service))
+        key = begin(engine, add(service))
         engine.end(key)
         await service.servers.look()
         assert key in engine.known
@@ -377,17 +339,17 @@ def test_an_end_stays_readable_for_a_while(play: Any, engine: Engine, clock: Clo
     play(scenario)
 
 
-def test_a_server_that_the_hub_forgot_ends(play: Any, engine: Engine, clock: Clock, hub: Hub) -> None:
+def test_a_server_that_the_hub_forgot_ends(play: Any, engine: FakeEngine, clock: Clock, hub: Hub) -> None:
     async def scenario(service: Service) -> None:
         lost, known = add(service), add(service, "bob/second")
-        keys = [engine.begin(session) for session in (lost, known)]
+        keys = [begin(engine, session) for session in (lost, known)]
         hub.servers = {"ada": {"other"}, "bob": {"second"}}
         await service.servers.look()
         for _ in range(2):
-            assert engine.stopped == []
+            assert asked_to_end(engine) == []
             clock.now += 60
             await service.servers.look()
-        assert engine.stopped == keys[:1]
+        assert asked_to_end(engine) == keys[:1]
         assert state(service, lost) == ("releasing", "The Hub does not know this server any more.")
         assert state(service, known)[0] == "held"
 
@@ -395,30 +357,30 @@ def test_a_server_that_the_hub_forgot_ends(play: Any, engine: Engine, clock: Clo
 
 
 def test_a_hub_that_is_silent_or_slow_ends_no_server(
-    play: Any, engine: Engine, clock: Clock, hub: Hub
+    play: Any, engine: FakeEngine, clock: Clock, hub: Hub
 ) -> None:
     async def scenario(service: Service) -> None:
         session = add(service)
-        engine.begin(session)
+        begin(engine, session)
         for known in (None, {}, None, {"ada": {""}}, {}, None):
             hub.servers = known
             clock.now += 60
             await service.servers.look()
-        assert (engine.stopped, state(service, session)[0]) == ([], "held")
+        assert (asked_to_end(engine), state(service, session)[0]) == ([], "held")
 
     play(scenario)
 
 
-def test_after_a_restart_what_lives_goes_on(play: Any, engine: Engine, clock: Clock) -> None:
+def test_after_a_restart_what_lives_goes_on(play: Any, engine: FakeEngine, clock: Clock) -> None:
     made: list[SessionRecord] = []
 
     async def before(service: Service) -> None:
         made.extend([add(service), add(service, "bob/"), add(service, "eve/", mib=8192)])
-        engine.begin(made[0])
-        engine.begin(made[1])
+        begin(engine, made[0])
+        begin(engine, made[1])
 
     async def after(service: Service) -> None:
-        assert engine.stopped == []
+        assert asked_to_end(engine) == []
         assert [state(service, session)[0] for session in made[:2]] == ["held", "ended"]
         clock.now += 599
         await service.servers.look()
@@ -433,12 +395,12 @@ def test_after_a_restart_what_lives_goes_on(play: Any, engine: Engine, clock: Cl
     play(after)
 
 
-def test_after_a_reboot_no_server_runs(play: Any, engine: Engine) -> None:
+def test_after_a_reboot_no_server_runs(play: Any, engine: FakeEngine) -> None:
     made: list[SessionRecord] = []
 
     async def before(service: Service) -> None:
         made.extend([add(service), add(service, "bob/"), add(service, "eve/", mib=8192)])
-        engine.begin(made[1])
+        begin(engine, made[1])
 
     async def after(service: Service) -> None:
         assert [state(service, session) for session in made[:2]] == [
@@ -451,12 +413,12 @@ def test_after_a_reboot_no_server_runs(play: Any, engine: Engine) -> None:
     play(after, boot="another")
 
 
-def test_a_lease_that_was_being_given_back_waits_for_the_server(play: Any, engine: Engine) -> None:
+def test_a_lease_that_was_being_given_back_waits_for_the_server(play: Any, engine: FakeEngine) -> None:
     made: list[SessionRecord] = []
 
     async def before(service: Service) -> None:
         made.append(add(service))
-        engine.begin(made[0])
+        begin(engine, made[0])
         await service.servers.end(made[0], "Enough.")
 
     async def after(service: Service) -> None:
@@ -469,10 +431,10 @@ def test_a_lease_that_was_being_given_back_waits_for_the_server(play: Any, engin
     play(after)
 
 
-def test_stopping_the_pool_ends_servers_too(play: Any, engine: Engine) -> None:
+def test_stopping_the_pool_ends_servers_too(play: Any, engine: FakeEngine) -> None:
     async def scenario(service: Service) -> None:
         session, ticket = add(service, mib=8192), add(service, "bob/", mib=8192)
-        key = engine.begin(session)
+        key = begin(engine, session)
         stopped: list[bool] = []
 
         async def shutdown(*, kill_jobs: bool) -> None:
@@ -480,7 +442,7 @@ def test_stopping_the_pool_ends_servers_too(play: Any, engine: Engine) -> None:
 
         engine.shutdown = shutdown  # type: ignore[attr-defined]
         await service.end_all()
-        assert (engine.stopped, stopped) == ([key], [True])
+        assert (asked_to_end(engine), stopped) == ([key], [True])
         assert (state(service, session)[0], state(service, ticket)[0]) == ("releasing", "ended")
 
     play(scenario)

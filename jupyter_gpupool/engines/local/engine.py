@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpupool._version import __version__
+from jupyter_gpupool.client.peercred import peer_of
 from jupyter_gpupool.engines.base import (
     Ended,
     EngineError,
@@ -29,7 +30,6 @@ from jupyter_gpupool.engines.base import (
 )
 from jupyter_gpupool.engines.local.boot import VARIABLE, boot_id
 from jupyter_gpupool.engines.local.files import DirectFiles, EngineFiles, LauncherFiles
-from jupyter_gpupool.engines.local.peers import peer_uid
 from jupyter_gpupool.engines.local.protocol import (
     MAX_LINE,
     encode,
@@ -245,7 +245,7 @@ class LocalEngine:
             ) from None
         finally:
             os.close(run_directory)
-        if peer_uid(writer.get_extra_info("socket")) not in (os.geteuid(), 0):
+        if peer_of(writer.get_extra_info("socket")).uid not in (os.geteuid(), 0):
             writer.close()
             raise EngineError(f"The launcher socket in {self._home / 'run'} belongs to another user.")
         link = _Link(reader, writer, self._tell)
@@ -373,8 +373,8 @@ class _Link:
                 message = json.loads(line)
                 if message.get("event") == "ended":
                     self._on_end(ended_from_json(message["ended"]))
-                elif message.get("id") in self._waiting:
-                    self._waiting[message["id"]].set_result(message)
+                elif (answer := self._waiting.get(message.get("id"))) and not answer.cancelled():
+                    answer.set_result(message)
         except (ConnectionError, ValueError) as error:
             log.warning("The connection to the launcher broke: %s", error)
         finally:

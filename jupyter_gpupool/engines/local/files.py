@@ -17,9 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpupool.client.peercred import peer_of
 from jupyter_gpupool.engines.base import EngineError, FileEntry, JobFiles, NoSuchFileError
 from jupyter_gpupool.engines.local.folders import OUT
-from jupyter_gpupool.engines.local.peers import peer_uid
 from jupyter_gpupool.engines.local.protocol import Lines, encode, open_run_directory, socket_path
 
 MOST_LISTED = 10_000
@@ -127,7 +127,7 @@ class LauncherFiles:
             raise
         finally:
             os.close(run_directory)
-        if peer_uid(connection) not in (os.geteuid(), 0):
+        if peer_of(connection).uid not in (os.geteuid(), 0):
             connection.close()
             raise EngineError(f"The launcher socket in {self._home / 'run'} belongs to another user.")
         return connection

@@ -39,6 +39,13 @@ class Account:
     home: str
     shell: str
 
+    @classmethod
+    def of(cls, found: pwd.struct_passwd) -> Account:
+        """Return what the system's database says, and which groups the account is in."""
+        groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
+        shell = found.pw_shell or "/bin/sh"
+        return cls(found.pw_name, found.pw_uid, found.pw_gid, groups, found.pw_dir, shell)
+
     def environment(self) -> dict[str, str]:
         """The variables that a login would set."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
@@ -79,14 +86,7 @@ def account_of(
     day = int(time.time()) // _DAY_S if today is None else today
     if reason := _why_not(found, uid_min(login_defs), _expiry(found.pw_name, shadow), day):
         raise EngineError(f"Nothing runs as the account {name!r}: {reason}.")
-    return Account(
-        found.pw_name,
-        found.pw_uid,
-        found.pw_gid,
-        tuple(os.getgrouplist(found.pw_name, found.pw_gid)),
-        found.pw_dir,
-        found.pw_shell or "/bin/sh",
-    )
+    return Account.of(found)
 
 
 def _why_not(found: pwd.struct_passwd, least: int, expiry: int | None, today: int) -> str:

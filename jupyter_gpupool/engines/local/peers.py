@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from jupyter_gpupool.client.peercred import peer_of
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.engines.local.protocol import Lines, ProtocolError, check_request, encode
 
@@ -28,13 +28,6 @@ class Passed:
     """A result that is an open file: its descriptor goes to the client, and is closed here."""
 
     descriptor: int
-
-
-def peer_uid(connection: socket.socket) -> int:
-    """Uid of the process at the other end of a Unix socket, as the kernel knows it."""
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return int(uid)
 
 
 class Peers:
@@ -67,7 +60,7 @@ class Peers:
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             connection, _ = listener.accept()
-            if peer_uid(connection) not in self._uids:
+            if peer_of(connection).uid not in self._uids:
                 connection.close()
                 return
             connection.setblocking(False)

@@ -5,7 +5,6 @@ Owns: users, quotas and cards as replies, each as far as its asker may see. Neve
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -17,6 +16,7 @@ from jupyter_gpupool.ledger.records import SessionState
 from jupyter_gpupool.policy.membership import choose_group, groups_of
 from jupyter_gpupool.policy.model import Partition
 from jupyter_gpupool.scheduler.model import Lease
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.identity import Identity
@@ -195,7 +195,7 @@ async def _strangers(service: Service, *, named: bool) -> dict[str, list[Strange
     if service.pool.simulated:
         return {}
     runners = [item for item in await service.engine.list() if isinstance(item, Started)]
-    found = await asyncio.get_running_loop().run_in_executor(None, _look, service, runners)
+    found = await aside(_look, service, runners)
     by_card: dict[str, list[StrangerReply]] = defaultdict(list)
     for one in found:
         by_card[one.uuid].append(
