@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
-from jupyterhub.utils import fmt_ip_url, random_port, wait_for_server
+from jupyterhub.utils import can_connect, fmt_ip_url, random_port
 from traitlets import Unicode, default
 
 from jupyter_gpupool import client
@@ -32,6 +32,7 @@ _MIB = 1 << 20
 _STARTUP = str(Path(client.__file__).with_name("startup.py"))
 _MOST_WORDS = 300
 _CONNECT_S = 5.0
+_KNOCK_S = 0.1
 
 
 class LauncherSpawner(Spawner):  # type: ignore[misc]
@@ -99,7 +100,7 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
     async def _until_it_listens(self, work: Work) -> None:
         """Wait for the server, so that one which cannot start says why at once."""
         host = self.ip or "127.0.0.1"
-        listens = asyncio.create_task(wait_for_server(host, self.port, timeout=self.start_timeout))
+        listens = asyncio.create_task(_until_it_accepts(host, self.port))
         ends = asyncio.create_task(self.attempts.ended(work.key))
         try:
             await asyncio.wait((listens, ends), return_when=asyncio.FIRST_COMPLETED)
@@ -239,6 +240,12 @@ class LauncherSpawner(Spawner):  # type: ignore[misc]
         super().clear_state()
         self._key, self._pid, self._starttime = None, 0, None
         self.work = None
+
+
+async def _until_it_accepts(host: str, port: int) -> None:
+    """Try a port of this host until something listens; its start timeout is the caller's."""
+    while not can_connect(host, port):
+        await asyncio.sleep(_KNOCK_S)
 
 
 def _check_listener(host: str, port: int, account: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -15,6 +16,7 @@ from jupyterhub.utils import maybe_future
 from traitlets import Integer, Unicode, default
 
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.text import duration
 from jupyter_gpupool.devices.modes import merged
 from jupyter_gpupool.spawner.answers import Spawn, Work, understood
 from jupyter_gpupool.spawner.choice import Choice, ours_of, read_choice, split_form, without_ours
@@ -22,8 +24,11 @@ from jupyter_gpupool.spawner.form import render, unavailable
 from jupyter_gpupool.spawner.news import ASKING, GRANTED, News, plain_event
 from jupyter_gpupool.spawner.pool import Pool
 from jupyter_gpupool.spawner.queue import Queue
-from jupyter_gpupool.spawner.refusal import Refusal
+from jupyter_gpupool.spawner.refusal import UNAVAILABLE, Refusal
+from jupyter_gpupool.spawner.turns import Turns
 
+TURN_S = 600
+"""Seconds that a start may wait for its turn."""
 _GIVE_BACK_S = 5.0
 
 
@@ -113,11 +118,11 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     # One start
 
     async def run_pre_spawn_hook(self) -> None:
-        """Run the site's hook; then have the Hub allow for the queue beside the site's start timeout."""
+        """Run the site's hook; then have the Hub allow for the waiting beside the site's start timeout."""
         self._restore_start_timeout()
         await maybe_future(super().run_pre_spawn_hook())
         self._site_start_timeout = self.start_timeout
-        self.start_timeout += self.queue_timeout
+        self.start_timeout += self.queue_timeout + TURN_S
 
     def _restore_start_timeout(self) -> int:
         """Set and return the site's own start timeout."""
@@ -138,9 +143,8 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         try:
             choice = read_choice(self.user_options, alone=self._alone())
             self._take(await self._lease_for(choice))
-            async with asyncio.timeout(self._restore_start_timeout()):
-                self._backend_started = True
-                address = await maybe_future(super().start())
+            async with self._turn():
+                address = await self._start_backend(self._restore_start_timeout())
             await self._check_lease()
             started = True
             return address
@@ -167,7 +171,48 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         self._granted = spawn.environment
         assert spawn.work is not None
         self.take_work(spawn.work)
-        self._news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
+
+    @property
+    def turns(self) -> Turns:
+        """The line in which servers start; one host does only a few at a time."""
+        return Turns()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for the turn to start, and keep it meanwhile."""
+        with self.turns.line_up() as place:
+            try:
+                async with asyncio.timeout(TURN_S):
+                    async for before in place.until_mine():
+                        start = "server starts" if before == 1 else "servers start"
+                        words = f"Your place is ready; {before} {start} before yours."
+                        self._news.say(plain_event(GRANTED, words))
+            except TimeoutError:
+                raise Refusal(
+                    f"Many servers start now, and it was not your server's turn within {duration(TURN_S)}. "
+                    "Try again in a few minutes; if it lasts, tell your administrator.",
+                    reason="no_turn",
+                    status_code=UNAVAILABLE,
+                ) from None
+            self._news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
+            yield
+
+    async def _start_backend(self, seconds: int) -> Any:
+        """Let the backend start the server; return where it is."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                self._backend_started = True
+                return await maybe_future(super().start())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Refusal(
+                f"Your server was not up within {duration(seconds)}, the longest that a start may take here. "
+                "Try again; if it lasts, tell your administrator.",
+                reason="timeout",
+                status_code=UNAVAILABLE,
+            ) from None
 
     async def _check_lease(self) -> None:
         """See that the lease is held still: it may have ended while the server was slow to start."""
