@@ -34,6 +34,7 @@ from jupyter_gpupool.hub.settings import (
 
 OLDEST_HUB = 6
 QUEUE_TIMEOUT_S = 12 * 3600
+TEMPLATES = Path(__file__).with_name("templates")
 
 File = str | Path | None
 
@@ -106,6 +107,7 @@ def setup(
     c.JupyterHub.services = [*current(c, "services", []), service, spawner]
     _open_access(c, admins, admin_groups)
     _choose_spawner(c, hub, address)
+    c.JupyterHub.template_paths = [*current(c, "template_paths", []), str(TEMPLATES)]
     c.GpuPoolMixin.update(pool_url=address, pool_token=token, queue_timeout=queue_timeout)
     if place:
         c.JupyterHub.proxy_class = proxy

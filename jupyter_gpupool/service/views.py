@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from jupyter_gpupool.devices import modes
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
-from jupyter_gpupool.scheduler.model import Placement, Request, Verdict
+from jupyter_gpupool.scheduler.model import Placement, Reason, Request, Verdict
+from jupyter_gpupool.scheduler.reasons import Explanation
 from jupyter_gpupool.service.commands import granted
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
@@ -25,6 +26,8 @@ LEASE_STATES: Mapping[SessionState, str] = {
     SessionState.RELEASING: "releasing",
     SessionState.ENDED: "free",
 }
+OWNERS_LIMIT = Explanation("The limit of its owner is reached.", "It clears when work of the owner ends.")
+"""What those who see no names are told of a user's limit."""
 
 
 class Views:
@@ -94,9 +97,9 @@ class Views:
                 f"Held: {(job.held if named else '') or 'by hand'}.",
                 f"Let it start with: jupyter gpupool release {job.id}",
             )
-        return self._verdict(verdict)
+        return self._verdict(verdict, named=named)
 
-    def _verdict(self, verdict: Verdict | None) -> WaitingReply:
+    def _verdict(self, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:
         if not self._controller.policies.usable:
             return _plain(
                 "Unavailable",
@@ -108,6 +111,8 @@ class Views:
                 "Priority", "It has just been queued and is being planned.", "The next plan, in a moment."
             )
         found = self._controller.forecast.explain(verdict)
+        if verdict.reason is Reason.USER_LIMIT and not named:
+            found = OWNERS_LIMIT
         kind = None if verdict.expected_start is None else "promise" if verdict.promised else "estimate"
         return {
             "reason": verdict.reason.value,

@@ -73,10 +73,14 @@ def waiting_event(waiting: Mapping[str, Any], clock: Clock | None = None) -> Eve
     """Say the place in the queue, what it waits for, and when it may start."""
     position = waiting.get("position")
     place = f"You are number {position} in the queue." if position else "You are in the queue for a GPU."
+    reason = sentence(str(waiting.get("message") or "Nothing is free yet"))
+    if reason.startswith("It is number "):
+        there, _, reason = reason.removeprefix("It is ").partition(". ")
+        place = f"You are {there}."
     starts = starts_text(waiting, clock)
     return plain_event(
         WAITING,
         place,
-        sentence(str(waiting.get("message") or "Nothing is free yet")),
+        reason,
         f"Expected start: {starts}." if starts else "",
     )

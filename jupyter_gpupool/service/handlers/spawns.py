@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.ledger.records import NewSession, SessionRecord, SessionState
+from jupyter_gpupool.scheduler.model import Verdict
 from jupyter_gpupool.service.accounts import account_for
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Call
@@ -58,15 +59,22 @@ async def _queued(service: Service, new: NewSession, *, wait: bool) -> SessionRe
 
 
 async def show(call: Call[None]) -> SpawnReply:
-    """Show a server's lease; when asked so, after it has been granted or has ended."""
-    loop = asyncio.get_running_loop()
+    """Show a server's lease; when asked so, after it has been granted, has moved up or has ended."""
+    loop, forecast = asyncio.get_running_loop(), call.service.controller.forecast
     deadline = loop.time() + call.query["wait"]
+    before = forecast.of(_session(call).id)
     while True:
         session = _session(call)
         call.service.servers.asked(session)
-        if session.state is not SessionState.WAITING or loop.time() >= deadline:
+        waits = session.state is SessionState.WAITING and not _moved(before, forecast.of(session.id))
+        if not waits or loop.time() >= deadline:
             return _reply(call, session)
         await asyncio.sleep(LOOK_S)
+
+
+def _moved(before: Verdict | None, now: Verdict | None) -> bool:
+    """Whether a plan says something new of the place in the queue."""
+    return now is not None and (before is None or now.position != before.position)
 
 
 async def give_back(call: Call[None]) -> SpawnReply:
