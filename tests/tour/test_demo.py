@@ -13,7 +13,8 @@ import pytest
 
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.commands import demo as module
-from jupyter_gpupool.commands.demo import lab, processes
+from jupyter_gpupool.commands.demo import hub, lab, processes
+from jupyter_gpupool.devices.base import DevicesError
 from tests.tour.lab import Demo
 
 
@@ -44,6 +45,19 @@ def test_without_a_wish_the_next_free_port_is_taken(busy_port: int) -> None:
 def test_what_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(Refused, match=f"^Port {port} is not a port"):
         processes.choose_port(port, 1)
+
+
+def test_real_cards_are_looked_for_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_here(simulate: str | None) -> None:
+        assert simulate is None
+        raise DevicesError("There is no NVIDIA driver.")
+
+    monkeypatch.setattr(hub, "open_pool", none_here)
+    with pytest.raises(Refused, match=r"There is no NVIDIA driver\. .*simulated pool"):
+        module.run(options(tmp_path, "--gpus=real", "--allow-root"))
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to see root refused")

@@ -27,6 +27,8 @@ from jupyter_gpupool.commands.demo.processes import (
     serves,
     until_interrupted,
 )
+from jupyter_gpupool.devices.base import DevicesError
+from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.engines.base import Ended, EngineError
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.policy.load import load_policy
@@ -69,6 +71,8 @@ def run(options: argparse.Namespace) -> None:
     proxy_port = choose_port(None, hub_port + 1)
     folder = options.dir.resolve()
     simulated = options.gpus == "simulated"
+    if not simulated:
+        check_cards()
     people = prepare(folder, simulated=simulated)
     password = kept_password(folder / "hub" / "password")
     own = {
@@ -126,6 +130,20 @@ def proxy_path() -> str:
             hint=f"Try: npm install -g {PROXY}, or a Lab alone: jupyter gpupool demo --lab",
         )
     return path
+
+
+def check_cards() -> None:
+    """Look for this machine's cards before anything is started.
+
+    Raises
+    ------
+    Refused
+        There are none that can be used; the sentence says why.
+    """
+    try:
+        open_pool(None).close()
+    except DevicesError as error:
+        raise Refused("demo", str(error), hint="Try a simulated pool: jupyter gpupool demo") from None
 
 
 def prepare(folder: Path, *, simulated: bool) -> dict[str, list[str]]:
