@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 from dataclasses import asdict, replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpupool.engines.base import Ended, Started, WorkSpec
 from jupyter_gpupool.engines.local import protocol
+from jupyter_gpupool.engines.local.engine import _Link
 from jupyter_gpupool.engines.local.protocol import Lines, ProtocolError, encode
 
 SPEC = WorkSpec(
@@ -96,3 +100,20 @@ def test_a_wrong_request_names_what_is_wrong(message, says):
 def test_reports_survive_the_way_and_newer_fields_are_left_out(report):
     value = {**protocol.report_to_json(report), "of_a_newer_version": 1}
     assert protocol.report_from_json(value) == report
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_nobody_waits_for_any_more_is_no_end_of_the_connection():
+    reader = asyncio.StreamReader()
+    reader.feed_data(encode({"event": "hello"}))
+    link = _Link(reader, cast(asyncio.StreamWriter, io.BytesIO()), print)
+    await link.read_hello()
+    given_up = asyncio.create_task(link.ask("list", {}))
+    await asyncio.sleep(0)
+    reader.feed_data(encode({"id": 0, "result": []}))
+    given_up.cancel()
+    next_one = asyncio.create_task(link.ask("list", {}))
+    await asyncio.sleep(0)
+    reader.feed_data(encode({"id": 1, "result": ["all"]}))
+    assert await next_one == ["all"]
+    assert given_up.cancelled()
