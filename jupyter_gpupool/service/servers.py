@@ -241,7 +241,7 @@ class Servers:
                 self.ended(attempt)
             elif session.state is SessionState.RELEASING:
                 await self._release_lost(session, attempt)
-            elif session.state.live and (reason := self._lapsed(session)):
+            elif attempt is None and session.state.live and (reason := self._lapsed(session)):
                 await self._let_go(session, reason)
         for key, report in attempts.items():
             owner = self._of(key)
@@ -250,7 +250,10 @@ class Servers:
         await self._compare_with_hub(attempts.keys())
 
     def _lapsed(self, session: SessionRecord) -> str | None:
-        """Say why a session is over that nobody has ended."""
+        """Say why a session is over that nobody has ended, and that the engine does not run.
+
+        The engine bounds the time of what it runs by a clock that is never set.
+        """
         if session.lease is None:
             return UNASKED if self._silent(session) > self._patience.ticket else None
         return OVER if self._ledger.leases[session.lease].end < self._controller.now else None

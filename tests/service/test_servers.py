@@ -315,13 +315,32 @@ def test_a_server_that_is_started_too_late_is_stopped(play: Any, engine: FakeEng
     play(scenario)
 
 
-def test_its_time_is_bounded(play: Any, engine: FakeEngine, clock: Clock) -> None:
+def test_the_time_of_one_that_another_backend_runs_is_bounded(play: Any, clock: Clock, hub: Hub) -> None:
+    hub.servers = {"ada": {""}}
+
     async def scenario(service: Service) -> None:
         session = add(service)
-        key = begin(engine, session)
         clock.now += 7201
         await service.servers.look()
-        assert (asked_to_end(engine), state(service, session)) == ([key], ("releasing", "Its time is over."))
+        assert state(service, session) == ("ended", "Its time is over.")
+
+    play(scenario)
+
+
+def test_a_clock_that_is_set_ends_no_server_that_the_engine_runs(
+    play: Any, engine: FakeEngine, clock: Clock, hub: Hub
+) -> None:
+    hub.servers = {"ada": {""}}
+
+    async def scenario(service: Service) -> None:
+        session = add(service)
+        begin(engine, session)
+        for step in (7201, -100_000):
+            clock.now += step
+            await service.servers.look()
+            assert (asked_to_end(engine), state(service, session)[0]) == ([], "held")
+        engine.end(key_of(session), cause="limit")
+        assert state(service, session) == ("ended", "Its time is over.")
 
     play(scenario)
 
