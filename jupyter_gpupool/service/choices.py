@@ -21,12 +21,11 @@ from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.errors import ApiError
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import ChoicesReply, FreeReply, GroupChoicesReply, SliceReply
-from jupyter_gpupool.service.slices import Offer, label, offers, server_of
-from jupyter_gpupool.service.submission import Rules, work_of
+from jupyter_gpupool.service.slices import Offer, allowed_to, label, offers, server_of
+from jupyter_gpupool.service.submission import NO_GROUP, Rules, work_of
 
 FIRST_ID = 2**62
 """Numbers of what is only asked about."""
-NO_GROUP = "You are in no group of the policy, so you can use CPUs only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +92,15 @@ def refuse_hopeless(found: Prospect, at: Moment, new: NewSession, *, wait: bool)
 def choices(at: Moment, rules: Rules, *, simulated: bool) -> ChoicesReply:
     """Return what a user may choose, group by group. Pure, so that it may run beside the loop."""
     who = rules.who
-    groups: list[str | None] = [*groups_of(rules.policy, who.user, who.hub_groups)]
+    groups: list[str | None] = [*groups_of(rules.policy, who.user, who.hub_groups)] or [None]
     there = offers(rules)
     cells = [
         (group, offer, server_of(offer, group, rules))
-        for group in groups or [None]
-        for offer in there
-        if group is not None or not offer.gpu_milli
+        for group in groups
+        for offer in allowed_to(group, there)
     ]
     found = at.prospects([new for _, _, new in cells])
-    slices: dict[str | None, list[SliceReply]] = {group: [] for group in groups or [None]}
+    slices: dict[str | None, list[SliceReply]] = {group: [] for group in groups}
     for (group, offer, new), prospect in zip(cells, found, strict=True):
         slices[group].append(_slice(at, offer, new, prospect))
     return {
@@ -110,7 +108,7 @@ def choices(at: Moment, rules: Rules, *, simulated: bool) -> ChoicesReply:
         "default_group": choose_group(rules.policy, who.user, None, who.hub_groups),
         "groups": [_group(at, rules, group, found) for group, found in slices.items()],
         "free": _free(at.snapshot, {offer.partition for offer in there}),
-        "message": None if groups else NO_GROUP,
+        "message": NO_GROUP if None in groups else None,
         "simulated": simulated,
     }
 

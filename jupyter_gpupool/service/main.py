@@ -19,7 +19,7 @@ from jupyter_gpupool.engines.local.cgroups import leave_own_cgroup, return_own_c
 from jupyter_gpupool.service.background import detach
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import open_service
-from jupyter_gpupool.service.serving import REFUSALS, announce, attend, obey_signals
+from jupyter_gpupool.service.serving import REFUSALS, announce, attend, obey_signals, why_not
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a plan may keep a request from the interpreter."""
@@ -51,7 +51,7 @@ def serve(
 
 def _serve_hub(config: ServiceConfig, on_ready: Callable[[], None] | None) -> int:
     """Serve where the Hub, or systemd, has put this process; what is wrong is said by the service itself."""
-    with suppress(*REFUSALS, OSError):
+    with suppress(*REFUSALS):
         config.home.make()
     _log_to(config, in_terminal=True)
     asyncio.run(run(config, on_ready=on_ready))
@@ -68,17 +68,11 @@ def _serve_here(
         _log_to(config, in_terminal=in_terminal)
         asyncio.run(run(config, on_ready=on_ready))
     except REFUSALS as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"{error.filename or config.home.path} cannot be used: {error.strerror or error}.")
+        print(f"jupyter gpupool serve: {why_not(error, config.home)}", file=sys.stderr, flush=True)
+        return 1
     finally:
         return_own_cgroup(config.home.path)
     return 0
-
-
-def _refuse(sentence: str) -> int:
-    print(f"jupyter gpupool serve: {sentence}", file=sys.stderr, flush=True)
-    return 1
 
 
 async def run(config: ServiceConfig, *, on_ready: Callable[[], None] | None = None, **parts: Any) -> None:

@@ -18,6 +18,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger import LedgerError
@@ -33,8 +34,15 @@ YOUNG_OBJECTS = 50_000
 """How many new objects there may be before the collector looks for cycles; by default 700."""
 MAX_BODY = 16 * 1024 * 1024
 
-REFUSALS = (PoolError, DevicesError, LedgerError, EngineError, PolicyError)
-"""What keeps a pool from being served: one sentence each."""
+REFUSALS = (PoolError, DevicesError, LedgerError, EngineError, PolicyError, OSError)
+"""What keeps a pool from being served: one sentence each; see `why_not`."""
+
+
+def why_not(error: Exception, home: Home) -> str | None:
+    """Say why a pool cannot be served; None for an error that nobody has foreseen."""
+    if isinstance(error, OSError):
+        return f"{error.filename or home.path} cannot be used: {error.strerror or error}."
+    return str(error) if isinstance(error, REFUSALS) else None
 
 
 def announce(stack: AsyncExitStack, service: Service) -> HTTPServer:

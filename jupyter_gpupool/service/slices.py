@@ -17,6 +17,7 @@ from jupyter_gpupool.service.errors import invalid
 from jupyter_gpupool.service.submission import (
     Rules,
     group_of,
+    no_group,
     partition_of,
     priority_of,
     slice_request,
@@ -72,6 +73,13 @@ def offers(rules: Rules, partition: str | None = None) -> list[Offer]:
     return sorted(found, key=lambda offer: offer.size)
 
 
+def allowed_to(group: str | None, there: list[Offer], partition: str | None = None) -> list[Offer]:
+    """Return what of the offers a member of a group may have; who is in none: CPU only, offered or not."""
+    if group is not None:
+        return there
+    return [offer for offer in there if not offer.gpu_milli] or [Offer(CPU_ONLY, partition)]
+
+
 def new_server(body: SpawnRequest, rules: Rules) -> NewSession:
     """Return the session that a request for a server describes; `rules` are those of its user.
 
@@ -83,15 +91,10 @@ def new_server(body: SpawnRequest, rules: Rules) -> NewSession:
     partition = partition_of(body.partition, rules, "session")
     group = group_of(body.group, rules)
     there = offers(rules, partition)
-    offer = _smallest_of_no_group(there, partition) if group is None else None
-    if offer is None or body.slice not in (None, offer.name):
-        offer = _chosen(body.slice, there, partition)
-    if group is None and offer.gpu_milli:
-        raise invalid(
-            "You are in no group of the policy, so you can use CPUs only.",
-            "Take CPU only, or ask an administrator to add you to a group.",
-            code="no_group",
-        )
+    allowed = allowed_to(group, there, partition)
+    if body.slice in {offer.name for offer in there} - {offer.name for offer in allowed}:
+        raise no_group("Take CPU only, or ask an administrator to add you to a group.")
+    offer = _chosen(body.slice, allowed, partition)
     return server_of(offer, group, rules, body.server)
 
 
@@ -130,11 +133,6 @@ def _chosen(asked: str | None, there: list[Offer], partition: str | None) -> Off
         if asked in (None, offer.name):
             return offer
     raise invalid(f'There is no slice "{asked}"{where}.', f"Offered are {_names(there)}.", "no_such_slice")
-
-
-def _smallest_of_no_group(there: list[Offer], partition: str | None) -> Offer:
-    """Return CPU only, which whoever is in no group may have, offered or not."""
-    return next((offer for offer in there if not offer.gpu_milli), Offer(CPU_ONLY, partition))
 
 
 def _names(there: Iterable[Offer]) -> str:

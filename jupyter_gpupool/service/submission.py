@@ -25,6 +25,7 @@ from jupyter_gpupool.service.wire import ENTRIES, JobRequest, LeaseRequest, Reso
 
 WITH_PAYLOAD = ("cell", "notebook", "function")
 """Kinds whose code exists only in the snapshot."""
+NO_GROUP = "You are in no group of the policy, so you can use CPUs only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +282,13 @@ def group_of(asked: str | None, rules: Rules) -> str | None:
 def _group(asked: str | None, rules: Rules, request: Request) -> str:
     group = group_of(asked, rules)
     if group is None and (request.gpus or request.gpu_mib):
-        raise invalid(
-            "You are in no group of the policy, so you can use CPUs only.",
-            "Ask an administrator to add you to a group, or submit with --gpus 0.",
-            code="no_group",
-        )
+        raise no_group("Ask an administrator to add you to a group, or submit with --gpus 0.")
     return group or ROOT
+
+
+def no_group(hint: str) -> ApiError:
+    """Build the refusal of a GPU to a user of no group of the policy."""
+    return invalid(NO_GROUP, hint, code="no_group")
 
 
 def priority_of(asked: str | None, group: str, policy: Policy) -> str:

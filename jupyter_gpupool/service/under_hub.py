@@ -16,13 +16,13 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 
 from jupyter_gpupool.client.enable import make_portable
-from jupyter_gpupool.client.errors import PoolError, Refused
+from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.service.config import HubConfig, ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
 from jupyter_gpupool.service.degraded import Front
 from jupyter_gpupool.service.hub import Hub
 from jupyter_gpupool.service.safety import unsafe_account
-from jupyter_gpupool.service.serving import MAX_BODY, REFUSALS, announce, attend, obey_signals
+from jupyter_gpupool.service.serving import MAX_BODY, announce, attend, obey_signals, why_not
 from jupyter_gpupool.service.takeover import succeed
 
 log = logging.getLogger("gpupool")
@@ -105,20 +105,12 @@ class HubService:
 
     def _explain(self, error: Exception) -> None:
         """Let everybody know why the service is not open; the log hears it once."""
-        why = self._sentence(error)
+        known = why_not(error, self._config.home)
+        why = known or "The pool's service failed to open; the cause is in its log."
         self._front.close_behind(why)
         if why != self._why:
             self._why = why
-            log.error("The service cannot open: %s", why, exc_info=None if _is_known(error) else error)
-
-    def _sentence(self, error: Exception) -> str:
-        if isinstance(error, PoolError) and error.hint:
-            return f"{error} {error.hint}"
-        if isinstance(error, REFUSALS):
-            return str(error)
-        if isinstance(error, OSError):
-            return f"{error.filename or self._config.home.path} cannot be used: {error.strerror or error}."
-        return "The pool's service failed to open; the cause is in its log."
+            log.error("The service cannot open: %s", why, exc_info=None if known else error)
 
     async def _pause(self) -> None:
         """Wait a moment; end if the Hub that started this process is gone: its next run starts another."""
@@ -128,7 +120,3 @@ class HubService:
             if os.getppid() != self._parent:
                 log.info("The Hub is gone; the service ends")
                 self._ending.set()
-
-
-def _is_known(error: Exception) -> bool:
-    return isinstance(error, (*REFUSALS, OSError))

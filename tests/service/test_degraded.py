@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 from jupyter_gpupool._version import __version__
-from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.service import takeover
 from jupyter_gpupool.service.config import HubConfig, ServiceConfig
 from jupyter_gpupool.service.safety import unsafe_account, unsafe_launcher, unsafe_policy
+from jupyter_gpupool.service.serving import why_not
 from tests.hub.site import until
 from tests.service.conftest import Answer, Caller
 from tests.service.real_hub import at_socket, has_ended
@@ -305,6 +307,15 @@ def test_what_an_environment_says_of_a_hub(home: Home, tmp_path: Path) -> None:
     for wrong in ({"GPUPOOL_TOKEN_FILE": "/nonexistent"}, {"JUPYTERHUB_SERVICE_NAME": "gpupool"}):
         with pytest.raises(PoolError, match="token"):
             HubConfig.from_environment({**told, **wrong}, home)
+
+
+def test_why_a_pool_cannot_be_served_is_said_once_and_only_if_it_is_known(home: Home) -> None:
+    hint = "Set GPUPOOL_HUB_SOCKET to a shorter one."
+    assert why_not(Refused("invalid_option", "Too long.", hint=hint), home) == f"Too long. {hint}"
+    full = OSError(errno.ENOSPC, "No space left on device", "/pool/x")
+    assert why_not(full, home) == "/pool/x cannot be used: No space left on device."
+    assert why_not(OSError("odd"), home) == f"{home.path} cannot be used: odd."
+    assert why_not(ValueError("a bug"), home) is None
 
 
 def test_root_is_refused_unless_it_is_meant(home: Home) -> None:

@@ -171,6 +171,10 @@ def test_who_is_in_no_group_gets_cpus_only(hub_side: Any) -> None:
     found = hub.choices(groups="nobody")
     assert found["message"] == answer.error["message"]
     assert [cut["slice"] for group in found["groups"] for cut in group["slices"]] == ["0"]
+    put(hub, SITE.replace(", {gpus: 0, memory: 1GiB}", ""))
+    (group,) = hub.choices(groups="nobody")["groups"]
+    assert [(cut["slice"], cut["state"]) for cut in group["slices"]] == [("0", "available")]
+    assert hub.ask("eve", groups=[]).body["lease"]["placement"]["gpus"] == []
 
 
 @pytest.mark.parametrize("user", ["root", "no-such-account", "<b>ada", "ada\n"])
