@@ -65,8 +65,8 @@ def plain_event(progress: int, *sentences: str) -> Event:
     """Return an event for the Hub's page; the first sentence stands out, and nothing in it is markup."""
     said = [readable(text) for text in sentences if text]
     first, *rest = said
-    html = f'<strong class="d-block mt-3">{escape(first)}</strong>' + "<br>".join(map(escape, rest))
-    return {"progress": progress, "message": " ".join(said), "html_message": html}
+    lines = [f"<strong>{escape(first)}</strong>", *map(escape, rest)]
+    return {"progress": progress, "message": " ".join(said), "html_message": "<br>".join(lines)}
 
 
 def waiting_event(waiting: Mapping[str, Any], clock: Clock | None = None) -> Event:

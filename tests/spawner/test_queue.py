@@ -224,7 +224,7 @@ async def test_the_expected_start_is_said() -> None:
 
 async def test_words_are_no_markup() -> None:
     event = plain_event(5, "<a>", "\ud800", "")
-    assert event["html_message"] == '<strong class="d-block mt-3">&lt;a&gt;</strong>\\ud800'
+    assert event["html_message"] == "<strong>&lt;a&gt;</strong><br>\\ud800"
 
 
 async def test_who_follows_late_hears_the_latest_and_the_end() -> None:
