@@ -21,7 +21,7 @@ from dataclasses import replace
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.modes import mode_of
 from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
-from jupyter_gpupool.ledger.records import LeaseRecord, StartOrder
+from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, StartOrder
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.admission import Refusal, refusal
@@ -131,6 +131,19 @@ class Controller:
         self._plan_wanted.set()
         loop = asyncio.get_running_loop()
         self._fill_at(max(loop.time(), self._fill_after), everything=False)
+
+    def add_session(self, new: NewSession) -> SessionRecord:
+        """Queue a session and give it its lease at once if there is room.
+
+        Raises
+        ------
+        LedgerUnavailable
+            It cannot be written down; nothing has changed.
+        """
+        session = self.ledger.add_session(new, self.now)
+        self.submitted(session.id)
+        self.fill_now()
+        return self.ledger.sessions[session.id]
 
     def hurry(self) -> None:
         """Somebody waits for the next plan."""

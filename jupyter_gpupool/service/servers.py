@@ -115,18 +115,10 @@ class Servers:
         return session.state is SessionState.WAITING or await self._attempt(session) is None
 
     def add(self, new: NewSession) -> SessionRecord:
-        """Queue a server and give it its lease at once if there is room.
-
-        Raises
-        ------
-        LedgerUnavailable
-            It cannot be written down; nothing has changed.
-        """
-        session = self._ledger.add_session(new, self._controller.now)
+        """Queue a server, which its spawner has just asked for; see `Controller.add_session`."""
+        session = self._controller.add_session(new)
         self.asked(session)
-        self._controller.submitted(session.id)
-        self._controller.fill_now()
-        return self._ledger.sessions[session.id]
+        return session
 
     def asked(self, session: SessionRecord) -> None:
         """Somebody still wants this."""

@@ -35,18 +35,10 @@ class Sessions:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, new: NewSession) -> SessionRecord:
-        """Queue a session and give it its lease at once if there is room.
-
-        Raises
-        ------
-        LedgerUnavailable
-            It cannot be written down; nothing has changed.
-        """
-        session = self._ledger.add_session(new, self._controller.now)
+        """Queue a session, and watch its process; see `Controller.add_session`."""
+        session = self._controller.add_session(new)
         self._watch(session)
-        self._controller.submitted(session.id)
-        self._controller.fill_now()
-        return self._ledger.sessions[session.id]
+        return session
 
     def held(self, lease: LeaseRecord) -> None:
         """A session has its lease: bound its time."""
