@@ -33,7 +33,7 @@ format: $(VENV)/.lint ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.test .venv-bench/.installed ## the measurements; prints a table and writes bench.json
+bench: $(VENV)/.test $(PROXY) .venv-bench/.installed ## the measurements; prints a table and writes bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 wheel: $(VENV)/.installed ## a wheel that users install without Node

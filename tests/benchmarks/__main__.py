@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tests.benchmarks import bench_floors, bench_notebooks, bench_plan, bench_service
+from tests.benchmarks import bench_floors, bench_logins, bench_notebooks, bench_plan, bench_service
 from tests.benchmarks.harness import Row, table, write
 
-PARTS = ("plan", "service", "notebooks")
+PARTS = ("plan", "service", "notebooks", "logins")
 
 
 def plan_rows(figures: dict[str, float]) -> list[Row]:
@@ -38,6 +38,8 @@ def main() -> None:
         rows += bench_service.run(floors)
     if "notebooks" in chosen:
         rows += bench_notebooks.run()
+    if "logins" in chosen:
+        rows += bench_logins.run()
     print(table(rows))
     write(rows, Path("bench.json"))
 
