@@ -30,6 +30,12 @@ class PoolRoute(ConfigurableHTTPProxy):  # type: ignore[misc]
         """The route as the proxy takes it; the Hub would accept no other target than a host."""
         return {self.pool_routespec: f"http+unix://{quote(self.pool_socket, safe='')}"}
 
+    async def restore_routes(self) -> None:
+        """Fill a proxy that was started anew; the Hub itself would add the extra routes minutes later."""
+        await super().restore_routes()
+        for spec, target in self.extra_routes.items():
+            await self.add_route(spec, target, {"extra": True})
+
     @validate("extra_routes")
     def _validate_extra_routes(self, proposal: Bunch) -> dict[str, str]:
         ours = dict(proposal.value.items() & self.pool_route.items())
