@@ -11,21 +11,20 @@ import http.cookiejar
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jupyter_gpupool.commands.demo import files
-from jupyter_gpupool.commands.demo.hub import end_jobs, prepare, proxy_path
-from tests.tour.lab import free_port
+from jupyter_gpupool.commands.demo.hub import end_jobs, prepare
+from tests.hub.process import TOKEN, HubProcess, request, until
 
-ROOT_TOKEN = "a-token-of-the-test-alone-0123456789"
+__all__ = ["PASSWORD", "ROOT_TOKEN", "Person", "Site", "request", "until"]
+
+ROOT_TOKEN = TOKEN
 PASSWORD = "secret"
 CONFIG = """
 c = get_config()
@@ -39,7 +38,7 @@ c.Spawner.poll_interval = 3
 """
 
 
-class Site:
+class Site(HubProcess):
     """One Hub, started and stopped as the test says.
 
     Parameters
@@ -57,73 +56,35 @@ class Site:
     def __init__(
         self, folder: Path, *, pool: str = "4x8x32GiB", policy: str | None = None, extra: str = ""
     ) -> None:
-        self.folder = folder
+        demo = str(files.site_files() / "jupyterhub_config.py")
+        super().__init__(folder, CONFIG, demo=demo, extra=extra)
         self.home = folder / "home"
-        self.port, self.hub_port, self.proxy_port = free_port(), free_port(), free_port()
+        self._pool = pool
         prepare(folder, simulated=True)
         if policy is not None:
             (self.home / "policy.yaml").write_text(policy)
-        demo = str(files.site_files() / "jupyterhub_config.py")
-        self.config = folder / "jupyterhub_config.py"
-        self.config.write_text(CONFIG.format(demo=demo, token=ROOT_TOKEN, extra=extra))
-        self.environment = {
-            **{
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith(("GPUPOOL_", "JUPYTERHUB_"))
-            },
-            "PATH": proxy_path(),
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the demo's configuration is told."""
+        return {
+            **super().environment,
             "GPUPOOL_HOME": str(self.home),
-            "GPUPOOL_DEMO_DIR": str(folder),
+            "GPUPOOL_DEMO_DIR": str(self.folder),
             "GPUPOOL_DEMO_PORTS": f"{self.port},{self.hub_port},{self.proxy_port}",
             "GPUPOOL_DEMO_PASSWORD": PASSWORD,
-            "GPUPOOL_DEMO_POOL": pool,
+            "GPUPOOL_DEMO_POOL": self._pool,
             "GPUPOOL_DEMO_ANNOUNCEMENT": "",
         }
-        self.log = folder / "hub.log"
-        self.process: subprocess.Popen[bytes] | None = None
 
     # -- life ------------------------------------------------------------------------------------
 
-    def start(self) -> Site:
-        """Start the Hub, and return when it answers."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(self.config)],
-                env=self.environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        until(self._answers, "the Hub answers", self.tail)
-        until(self._serves, "the pool answers", self.tail)
-        return self
-
-    def _answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, f"the Hub ended:\n{self.log.read_text()[-6000:]}"
-        with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"{self.url}/hub/health", timeout=5).status == 200
-        return False
-
-    def _serves(self) -> bool:
-        """Whether the pool's service is open for what the Hub's users ask."""
-        _, reply = request("GET", f"{self.url}/services/gpupool/health", None, token=ROOT_TOKEN)
+    def answers(self) -> bool:
+        """Whether the Hub answers, and its pool is open for what its users ask."""
+        if not super().answers():
+            return False
+        _, reply = self.service("GET", "health", token=ROOT_TOKEN)
         return isinstance(reply, dict) and reply.get("status") == "ok"
-
-    def stop(self) -> None:
-        """End the Hub as an administrator does, with its proxy, service and servers."""
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(60)
-
-    def kill(self) -> None:
-        """Kill the Hub and nothing else, as a crash does."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
 
     def close(self) -> None:
         """End everything of this site, whatever the test left."""
@@ -145,21 +106,6 @@ class Site:
         return found
 
     # -- REST ------------------------------------------------------------------------------------
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def api(self, method: str, path: str, body: Any = None, *, token: str = ROOT_TOKEN) -> tuple[int, Any]:
-        """Ask the Hub's REST; return status and decoded body."""
-        return request(method, f"{self.url}/hub/api/{path}", body, token=token)
-
-    def token_of(self, user: str, *scopes: str) -> str:
-        """Return a new token of a user."""
-        body = {"scopes": list(scopes)} if scopes else {}
-        status, reply = self.api("POST", f"users/{user}/tokens", body)
-        assert status == 201, reply
-        return str(reply["token"])
 
     def begin(self, user: str, options: Any = None, *, server: str = "") -> tuple[int, Any]:
         """Ask the Hub to start a server, as a REST client does."""
@@ -213,10 +159,6 @@ class Site:
         with urllib.request.urlopen(asked, timeout=120) as stream:
             return [json.loads(line[6:]) for line in stream if line.startswith(b"data: ")]
 
-    def pool(self, method: str, path: str, body: Any = None, *, token: str) -> tuple[int, Any]:
-        """Ask the pool's service through the proxy."""
-        return request(method, f"{self.url}/services/gpupool/api/v1/{path}", body, token=token)
-
     def leases(self) -> list[dict[str, Any]]:
         """Return every lease on a card, as an administrator of the machine sees them."""
         from jupyter_gpupool.client.api import Client
@@ -238,10 +180,16 @@ class Site:
 
 
 class Person:
-    """A browser without a screen: cookies, forms and redirects, logged in as one user."""
+    """A browser without a screen: cookies, forms and redirects, logged in to a Hub as one user.
 
-    def __init__(self, site: Site, name: str) -> None:
-        self.site = site
+    Parameters
+    ----------
+    hub
+        Whatever has the `url` of a Hub.
+    """
+
+    def __init__(self, hub: Any, name: str) -> None:
+        self.hub = hub
         self.name = name
         self.cookies = http.cookiejar.CookieJar()
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
@@ -250,56 +198,36 @@ class Person:
 
     @property
     def xsrf(self) -> str:
-        return next((cookie.value or "" for cookie in self.cookies if cookie.name == "_xsrf"), "")
+        """What proves to the Hub that a form is its own."""
+        return self.xsrf_of("/hub/")
+
+    def xsrf_of(self, place: str) -> str:
+        """What proves to who answers below `place` that a request comes from a page of its own."""
+        found = (cookie for cookie in self.cookies if cookie.name == "_xsrf" and cookie.path.endswith(place))
+        return next((cookie.value or "" for cookie in found), "")
 
     def page(self, path: str, data: bytes | None = None) -> tuple[int, str]:
-        """Open a page; return status and text."""
-        asked = urllib.request.Request(f"{self.site.url}{path}", data=data)
-        asked.add_header("Sec-Fetch-Mode", "navigate")
-        asked.add_header("Accept", "text/html")
-        asked.add_header("Referer", f"{self.site.url}{path}")
+        """Open a page, or send a form; return status and text."""
+        return self.visit(path, data)[:2]
+
+    def visit(self, path: str, data: bytes | None = None) -> tuple[int, str, str]:
+        """Open a page, or send a form; return status, text, and where it ended."""
+        headers = {"Sec-Fetch-Mode": "navigate", "Accept": "text/html", "Referer": f"{self.hub.url}{path}"}
+        return self.send("GET" if data is None else "POST", path, data, **headers)
+
+    def send(self, method: str, path: str, data: bytes | None, **headers: str) -> tuple[int, str, str]:
+        """Send a request as a page's script does; return status, text, and where it ended."""
+        asked = urllib.request.Request(f"{self.hub.url}{path}", method=method, data=data, headers=headers)
         try:
             with self._opener.open(asked, timeout=120) as reply:
-                return reply.status, reply.read().decode()
+                return reply.status, reply.read().decode(), reply.url
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            return error.code, error.read().decode(), error.url
 
     def submit(self, path: str, fields: dict[str, str]) -> tuple[int, str]:
         """Send a form."""
         joined = "&" if "?" in path else "?"
         return self.page(f"{path}{joined}_xsrf={self.xsrf}", urllib.parse.urlencode(fields).encode())
-
-
-def request(method: str, url: str, body: Any, *, token: str) -> tuple[int, Any]:
-    """Send one request with a token; return status and decoded body."""
-    asked = urllib.request.Request(
-        url,
-        method=method,
-        headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
-        data=None if body is None else json.dumps(body).encode(),
-    )
-    try:
-        with urllib.request.urlopen(asked, timeout=60) as reply:
-            return reply.status, _decoded(reply.read())
-    except urllib.error.HTTPError as error:
-        return error.code, _decoded(error.read())
-
-
-def _decoded(content: bytes) -> Any:
-    try:
-        return json.loads(content) if content else None
-    except ValueError:
-        return content.decode()
-
-
-def until(
-    reached: Callable[[], Any], what: str, explain: Callable[[], str] = str, patience: float = 60
-) -> None:
-    """Look until something is so; a test that waits in vain says what for."""
-    deadline = time.monotonic() + patience
-    while not reached():
-        assert time.monotonic() < deadline, f"{what}: not in {patience:g} s.\n{explain()}"
-        time.sleep(0.05)
 
 
 def quiet(log: str) -> str:

@@ -11,18 +11,16 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpupool.commands.demo.hub import proxy_path
 from tests.conftest_accounts import Accounts
-from tests.hub.site import Person, request, until
-from tests.tour.lab import free_port
+from tests.hub.process import HubProcess, request, until
+from tests.hub.site import Person
 
-TOKEN = "a-token-of-the-test-alone-0123456789"
 POOL = {"access:services!service=gpupool", "custom:gpupool:submit", "custom:gpupool:manage"}
 BECOME = [sys.executable, "-m", "jupyter_gpupool.hub.become"]
 BEFORE = """
@@ -57,61 +55,12 @@ c.Proxy.extra_routes = {{"/elsewhere/": "http://127.0.0.1:9"}}
 """
 
 
-class Hub:
-    """One Hub in a folder of its own."""
+class Hub(HubProcess):
+    """A Hub whose service is the tests' own."""
 
-    def __init__(self, folder: Path, text: str, base: str = "/", options: tuple[str, ...] = ()) -> None:
-        self.folder, self.base = folder, base
-        self.port, hub_port, proxy_port = free_port(), free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.port}{base}".rstrip("/")
-        self.config, self.log = folder / "jupyterhub_config.py", folder / "hub.log"
-        self.config.write_text(
-            text.format(port=self.port, hub_port=hub_port, proxy_port=proxy_port, base=base, token=TOKEN)
-        )
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(self.config), *options],
-                env={**os.environ, "PATH": proxy_path(), "PYTHONPATH": str(Path.cwd())},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def answers(self) -> bool:
-        assert self.process.poll() is None, self.said()
-        with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"{self.url}/hub/health", timeout=5).status == 200
-        return False
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        status, reply = request(method, f"{self.url}/hub/api/{path}", body, token=TOKEN)
-        assert status < 300, reply
-        return reply
-
-    def pool(self, path: str, token: str = "none") -> tuple[int, Any]:
-        return request("GET", f"{self.url}/services/gpupool/{path}", None, token=token)
-
-    def token_of(self, user: str) -> str:
-        self.api("POST", f"users/{user}") if user not in self.users() else None
-        return str(self.api("POST", f"users/{user}/tokens", {})["token"])
-
-    def users(self) -> set[str]:
-        return {user["name"] for user in self.api("GET", "users")}
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(60)
-
-
-def started(hub: Hub) -> Hub:
-    until(hub.answers, "the Hub answers", hub.said)
-    return hub
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {**super().environment, "PYTHONPATH": str(Path.cwd())}
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +71,8 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     keep = f"open({str(folder / 'spawner-token')!r}, 'w').write(c.GpuPoolMixin.pool_token)\n"
     hub = Hub(folder, BEFORE + BUSY + line + keep + STUB, base="/base/")
     try:
-        started(hub)
-        until(lambda: hub.pool("told")[0] == 200, "the service answers", hub.said)
+        hub.start()
+        until(lambda: hub.service("GET", "told")[0] == 200, "the service answers", hub.said)
         yield hub
     finally:
         hub.stop()
@@ -143,20 +92,20 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Hub]]:
 
 
 def scopes(busy: Hub, token: str) -> set[str]:
-    status, who = busy.pool("who", token)
+    status, who = busy.service("GET", "who", token=token)
     assert status == 200, who
     return set(who["scopes"])
 
 
 def test_the_proxy_has_the_sites_route_and_the_pools_socket(busy: Hub):
-    routes = {spec: route["target"] for spec, route in busy.api("GET", "proxy").items()}
+    routes = {spec: route["target"] for spec, route in busy.granted("GET", "proxy").items()}
     socket = str(busy.folder / "home" / "hub" / "hub.sock").replace("/", "%2F")
     assert routes["/base/services/gpupool/"] == f"http+unix://{socket}"
     assert routes["/elsewhere/"] == "http://127.0.0.1:9"
 
 
 def test_the_service_is_told_where_it_is(busy: Hub):
-    _, told = busy.pool("told")
+    _, told = busy.service("GET", "told")
     assert told["JUPYTERHUB_SERVICE_PREFIX"] == "/base/services/gpupool/"
     assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == "/base/services/gpupool/oauth_callback"
     assert told["JUPYTERHUB_CLIENT_ID"] == "service-gpupool"
@@ -165,7 +114,7 @@ def test_the_service_is_told_where_it_is(busy: Hub):
 
 
 def test_the_hub_lists_no_page_of_the_service(busy: Hub):
-    found = busy.api("GET", "services")
+    found = busy.granted("GET", "services")
     assert found["gpupool"]["display"] is False
     assert found["gpupool-spawner"]["command"] == []
 
@@ -184,13 +133,13 @@ def test_an_administrators_token_holds_more(busy: Hub, user: str):
 
 
 def test_the_hubs_own_token_is_the_one_that_leases_for_others(busy: Hub):
-    _, who = busy.pool("who", (busy.folder / "spawner-token").read_text())
+    _, who = busy.service("GET", "who", token=(busy.folder / "spawner-token").read_text())
     assert (who["kind"], who["name"]) == ("service", "gpupool-spawner")
     assert set(who["scopes"]) == {"access:services!service=gpupool", "custom:gpupool:spawn"}
 
 
 def test_the_services_own_token_sees_users_groups_and_servers_and_nothing_else(busy: Hub):
-    _, told = busy.pool("told")
+    _, told = busy.service("GET", "told")
     status, users = request("GET", f"{busy.url}/hub/api/users", None, token=told["JUPYTERHUB_API_TOKEN"])
     assert status == 200
     assert {user["name"]: user["groups"] for user in users}["ada"] == ["vision"]
@@ -224,38 +173,56 @@ def test_events_come_through_the_socket_as_they_are_sent(busy: Hub):
     assert stream.read().endswith(b"data: second\n\n")
 
 
+def test_a_proxy_that_died_has_its_routes_again_with_the_next(busy: Hub):
+    hub = busy.process.pid
+    children = Path(f"/proc/{hub}/task/{hub}/children").read_text().split()
+    (proxy,) = [
+        int(pid)
+        for pid in children
+        if b"configurable-http-proxy" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(proxy, signal.SIGKILL)
+
+    def is_back() -> bool:
+        with contextlib.suppress(OSError):
+            return busy.service("GET", "told")[0] == 200
+        return False
+
+    until(is_back, "the way to the pool is back", busy.said)
+    assert "/elsewhere/" in busy.granted("GET", "proxy")
+
+
 def test_without_its_service_the_hub_answers_and_says_so(busy: Hub):
     """Last of those that share the Hub: the service comes back only when the Hub looks again."""
-    _, told = busy.pool("told")
+    _, told = busy.service("GET", "told")
     os.kill(told["pid"], signal.SIGKILL)
-    until(lambda: busy.pool("told")[0] == 503, "the proxy notices", busy.said)
+    until(lambda: busy.service("GET", "told")[0] == 503, "the proxy notices", busy.said)
     assert busy.answers()
-    assert busy.users()
+    assert busy.granted("GET", "users")
 
 
 def test_the_hub_lives_on_when_its_service_cannot_start(make_hub: Callable[..., Hub], tmp_path: Path):
     """As on a machine whose directory of accounts is away: the Hub itself would end of a failed command."""
     become = [*BECOME, "no-such-account", sys.executable]
     line = f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n"
-    hub = make_hub(BEFORE + line + STUB + f"pool['command'] = {become!r}\n")
-    started(hub)
+    hub = make_hub(BEFORE + line + STUB + f"pool['command'] = {become!r}\n").start()
     until(lambda: "this machine has no account 'no-such-account'" in hub.said(), "it says why", hub.said)
-    assert hub.pool("health")[0] == 503
+    assert hub.service("GET", "health")[0] == 503
     assert hub.answers()
 
 
 def test_a_base_url_of_the_command_line_counts(make_hub: Callable[..., Hub], tmp_path: Path):
     text = BEFORE.replace("{base}", "") + f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n" + STUB
-    hub = started(make_hub(text, base="/cli/", options=("--JupyterHub.base_url=/cli/",)))
-    until(lambda: hub.pool("told")[0] == 200, "the service answers", hub.said)
-    assert hub.pool("told")[1]["JUPYTERHUB_SERVICE_PREFIX"] == "/cli/services/gpupool/"
+    hub = make_hub(text, base="/cli/").start("--JupyterHub.base_url=/cli/")
+    until(lambda: hub.service("GET", "told")[0] == 200, "the service answers", hub.said)
+    assert hub.service("GET", "told")[1]["JUPYTERHUB_SERVICE_PREFIX"] == "/cli/services/gpupool/"
 
 
 def test_a_hub_that_gives_everybody_a_domain_routes_the_services_too(
     make_hub: Callable[..., Hub], tmp_path: Path
 ):
     text = BEFORE + f"setup(c, home={str(tmp_path / 'home')!r}, demo=True)\n" + STUB
-    hub = make_hub(text, options=("--JupyterHub.subdomain_host=http://hub.example:8000",))
+    hub = make_hub(text).launch("--JupyterHub.subdomain_host=http://hub.example:8000")
 
     def told() -> Any:
         asked = urllib.request.Request(f"{hub.url}/services/gpupool/told")
@@ -287,7 +254,7 @@ def test_a_hub_that_gives_everybody_a_domain_routes_the_services_too(
 def test_a_mistake_in_the_configuration_ends_the_hub_with_a_sentence(
     make_hub: Callable[..., Hub], tmp_path: Path, lines: str, sentence: str
 ):
-    hub = make_hub(BEFORE + lines.format(home=str(tmp_path / "home")))
+    hub = make_hub(BEFORE + lines.format(home=str(tmp_path / "home"))).launch()
     assert hub.process.wait(60) == 1
     assert sentence in hub.said()
     assert "Traceback" not in hub.said()

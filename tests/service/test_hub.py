@@ -15,9 +15,10 @@ from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.service.hub import Hub
 from jupyter_gpupool.service.serving import MAX_BODY
-from tests.hub.site import until
+from tests.hub.process import until
+from tests.hub.site import Person
 from tests.service.conftest import Caller, tar
-from tests.service.real_hub import BASE, SERVICE_TOKEN, Browser, RealHub, has_ended
+from tests.service.real_hub import BASE, SERVICE_TOKEN, RealHub, has_ended
 
 pytestmark = pytest.mark.requires_server("node")
 
@@ -50,7 +51,7 @@ def test_groups_are_the_hubs_and_a_stranger_to_all_of_them_has_none(hub: RealHub
 def test_a_change_of_groups_is_seen_soon(hub: RealHub) -> None:
     token = hub.token_of("dora")
     assert hub.pool("GET", "whoami", token=token)[1]["default_group"] is None
-    hub.api("POST", "groups/ops/users", {"users": ["dora"]})
+    hub.granted("POST", "groups/ops/users", {"users": ["dora"]})
     until(lambda: hub.pool("GET", "whoami", token=token)[1]["default_group"] == "ops", "seen", patience=15)
 
 
@@ -97,13 +98,13 @@ def test_code_of_any_accepted_size_goes_by_the_hubs_socket_too(hub: RealHub) -> 
 
 
 def test_a_stream_ends_with_the_token_it_was_opened_with(hub: RealHub) -> None:
-    made = hub.api("POST", "users/ada/tokens", {})
+    made = hub.granted("POST", "users/ada/tokens", {})
     asked = urllib.request.Request(
         f"{hub.url}/services/gpupool/api/v1/events", headers={"Authorization": f"token {made['token']}"}
     )
     with urllib.request.urlopen(asked, timeout=60) as stream:
         assert stream.readline() == b": hello\n"
-        hub.api("DELETE", f"users/ada/tokens/{made['id']}")
+        hub.granted("DELETE", f"users/ada/tokens/{made['id']}")
         other = hub.token_of("ada")
         until(lambda: hub.pool("GET", "whoami", token=made["token"])[0] == 401, "the token is void")
         _, job = hub.pool("POST", "jobs", Caller.command("true"), token=other)
@@ -129,7 +130,7 @@ def test_without_a_token_there_is_only_bare_health(hub: RealHub) -> None:
 
 
 def test_a_browser_logs_in_at_the_hub_and_comes_back(hub: RealHub) -> None:
-    ada = Browser(hub, "ada")
+    ada = Person(hub, "ada")
     status, text, url = ada.visit("/services/gpupool/api/v1/whoami")
     assert (status, url) == (200, f"{hub.url}/services/gpupool/api/v1/whoami"), text
     assert json.loads(text)["user"] == "ada"
@@ -139,26 +140,26 @@ def test_a_browser_logs_in_at_the_hub_and_comes_back(hub: RealHub) -> None:
 
 
 def test_a_browsers_change_needs_proof_that_the_page_is_its_own(hub: RealHub) -> None:
-    ada = Browser(hub, "ada")
+    ada = Person(hub, "ada")
     ada.visit("/services/gpupool/api/v1/whoami")
     path, body = "/services/gpupool/api/v1/jobs", json.dumps(Caller.command("true")).encode()
-    for headers in ({}, {"X-Xsrftoken": "made up"}, {"X-Xsrftoken": ada.xsrf(f"{BASE}hub/")}):
+    for headers in ({}, {"X-Xsrftoken": "made up"}, {"X-Xsrftoken": ada.xsrf}):
         status, text, _ = ada.send("POST", path, body, **headers)
         assert status == 403
         assert "_xsrf" in json.loads(text)["error"]["message"]
-    status, text, _ = ada.send("POST", path, body, **{"X-Xsrftoken": ada.xsrf()})
+    status, text, _ = ada.send("POST", path, body, **{"X-Xsrftoken": ada.xsrf_of("/services/gpupool/")})
     assert status == 201, text
     job = json.loads(text)
     assert job["user"] == "ada"
     hub.local.wait(job["id"])
     status, text, _ = ada.send(
-        "POST", "/services/gpupool/api/v1/policy", b"{}", **{"X-Xsrftoken": ada.xsrf()}
+        "POST", "/services/gpupool/api/v1/policy", b"{}", **{"X-Xsrftoken": ada.xsrf_of("/services/gpupool/")}
     )
     assert status == 403
 
 
 def test_a_login_that_went_wrong_is_one_sentence(hub: RealHub) -> None:
-    status, text, _ = Browser(hub, "ada").visit("/services/gpupool/oauth_callback?code=x&state=y")
+    status, text, _ = Person(hub, "ada").visit("/services/gpupool/oauth_callback?code=x&state=y")
     assert (status, json.loads(text)["error"]["code"]) == (403, "login_failed")
 
 
