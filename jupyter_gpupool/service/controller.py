@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.modes import mode_of
+from jupyter_gpupool.frame import FRESH_S, Frame, frame_of
 from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, StartOrder
 from jupyter_gpupool.ledger.store import Ledger
@@ -29,7 +30,6 @@ from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
-from jupyter_gpupool.service.frame import FRESH_S, Frame, frame_of
 from jupyter_gpupool.service.policy_store import PolicyStore
 
 log = logging.getLogger("gpupool")
@@ -227,20 +227,11 @@ class Controller:
 
     def snapshot(self, now: int, waiting: tuple[Work, ...] | None = None) -> Snapshot:
         """Return the pool at this moment, as the scheduler sees it; `waiting` in place of all that waits."""
-        frame = self.frame
-        return Snapshot(
-            nodes=frame.nodes,
-            gpus=frame.gpus,
-            partitions=frame.partitions,
-            groups=frame.groups,
-            users=frame.users,
-            priorities=frame.priorities,
-            windows=frame.windows,
+        return self.frame.snapshot(
             waiting=self.ledger.waiting() if waiting is None else waiting,
             leases=self.ledger.held(),
             promises=tuple(self.ledger.promises.values()),
             usage=self.ledger.usage(now),
-            settings=frame.settings,
         )
 
     def _only_new(self, snapshot: Snapshot) -> Snapshot:

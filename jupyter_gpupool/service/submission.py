@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from jupyter_gpupool.frame import Frame
 from jupyter_gpupool.ledger.records import NewJob, NewSession
-from jupyter_gpupool.policy import units
+from jupyter_gpupool.policy import sizes, units
 from jupyter_gpupool.policy.membership import NotAMember, choose_group
 from jupyter_gpupool.policy.model import NORMAL, ROOT, Policy, Slice
 from jupyter_gpupool.scheduler.model import Gpu, Kind, Request, UserLimits, Work
 from jupyter_gpupool.service.errors import ApiError, invalid, nearest
-from jupyter_gpupool.service.frame import Frame
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.wire import ENTRIES, JobRequest, LeaseRequest, Resources, Typed, check
 
@@ -160,12 +160,10 @@ def _session_request(asked: Resources, rules: Rules, partition: str | None) -> R
     open_to_it = [name for name, found in rules.frame.partitions.items() if "session" in found.kinds]
     names = [partition] if partition else open_to_it
     slices = [cut for name in names for cut in rules.policy.partitions[name].slices]
-    fitting = sorted(
-        (cut for cut in slices if _holds(cut, gpus, mib, least)), key=lambda cut: _mib(cut, least)
-    )
-    if not fitting:
+    cut = sizes.smallest_that_holds(slices, gpus, mib, least)
+    if cut is None:
         return _filled(asked, rules, cards, *_or_one_gpu(gpus, mib), None, partition)
-    return _of_cut(fitting[0], asked, rules, cards, partition)
+    return _of_cut(cut, asked, rules, cards, partition)
 
 
 def slice_request(cut: Slice, rules: Rules, partition: str | None) -> Request:
@@ -175,18 +173,8 @@ def slice_request(cut: Slice, rules: Rules, partition: str | None) -> Request:
 
 def _of_cut(cut: Slice, asked: Resources, rules: Rules, cards: list[Gpu], partition: str | None) -> Request:
     least = min((card.memory_mib for card in cards), default=0)
-    whole, part = (0, _mib(cut, least)) if cut.share else (cut.gpus or 0, 0)
+    whole, part = (0, sizes.mib_of(cut, least)) if cut.share else (cut.gpus or 0, 0)
     return _filled(asked, rules, cards, whole, part, cut, partition)
-
-
-def _holds(cut: Slice, gpus: int | None, mib: int | None, card_mib: int) -> bool:
-    if gpus is not None:
-        return cut.gpus == gpus
-    return cut.gpus != 0 and _mib(cut, card_mib) >= (mib or 0)
-
-
-def _mib(cut: Slice, card_mib: int) -> int:
-    return units.slice_mib(card_mib, *cut.share) if cut.share else card_mib * (cut.gpus or 0)
 
 
 def _size(asked: Resources, cards: list[Gpu]) -> tuple[int | None, int | None]:
@@ -224,18 +212,15 @@ def _filled(
 ) -> Request:
     """Return the request with the CPUs and the memory that go with its part of the cards."""
     defaults = rules.policy.defaults
-    part, of = _part_of_a_card(gpus, mib, cut, cards)
+    part = sizes.part_of_a_card(gpus, mib, cut, max((card.memory_mib for card in cards), default=0))
     if asked.cpus is not None:
         cpus = units.parse_cpus(asked.cpus, what="--cpus")
     else:
-        cpus = max(1000, (cut and cut.cpus) or defaults.cpus_per_gpu * part // of)
+        cpus = sizes.cpus_beside(part, cut, defaults)
     if asked.mem is not None:
         memory = units.parse_size(asked.mem, what="--mem")
     else:
-        in_proportion = (
-            defaults.memory_per_gpu * part // of or defaults.memory_per_gpu * cpus // defaults.cpus_per_gpu
-        )
-        memory = (cut and cut.memory) or in_proportion
+        memory = sizes.memory_beside(part, cut, cpus, defaults)
     return Request(
         gpus=gpus,
         gpu_mib=mib,
@@ -245,15 +230,6 @@ def _filled(
         memory_mib=memory,
         partition=partition,
     )
-
-
-def _part_of_a_card(gpus: int, mib: int, cut: Slice | None, cards: list[Gpu]) -> tuple[int, int]:
-    """Return the fraction (numerator, denominator) of what goes with a card; of several cards, above one."""
-    if not mib:
-        return gpus, 1
-    if cut and cut.share:
-        return cut.share
-    return (mib, max(card.memory_mib for card in cards)) if cards else (1, 1)
 
 
 def partition_of(asked: str | None, rules: Rules, kind: Kind) -> str | None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.frame import frame_of
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service.errors import ApiError
-from jupyter_gpupool.service.frame import frame_of
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.submission import Rules, new_job, new_session
 from jupyter_gpupool.service.wire import JobRequest, LeaseRequest

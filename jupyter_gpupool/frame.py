@@ -1,7 +1,7 @@
 """The pool as the scheduler sees it, apart from the work: policy and cards in its words.
 
 Owns: the translation of a policy and a pool's hardware into the scheduler's types. It is made again only
-when one of them changes. Never: a queue, a lease, a decision.
+when one of them changes; service and simulator plan with it alike. Never: a queue, a lease, a decision.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.model import (
     Gpu,
     Group,
+    Lease,
     Node,
     Partition,
     Placement,
     PriorityClass,
+    Promise,
     Quota,
     Settings,
+    Snapshot,
+    Usage,
     UserLimits,
+    Work,
 )
 
 HORIZON_S = 60 * 86400
@@ -44,6 +49,29 @@ class Frame:
     windows: Mapping[str, tuple[tuple[int, int], ...]]
     settings: Settings
     made: int
+
+    def snapshot(
+        self,
+        waiting: tuple[Work, ...],
+        leases: tuple[Lease, ...],
+        promises: tuple[Promise, ...],
+        usage: Usage,
+    ) -> Snapshot:
+        """Return the pool with what waits (by submit time, then id) and what is held in it."""
+        return Snapshot(
+            nodes=self.nodes,
+            gpus=self.gpus,
+            partitions=self.partitions,
+            groups=self.groups,
+            users=self.users,
+            priorities=self.priorities,
+            windows=self.windows,
+            waiting=waiting,
+            leases=leases,
+            promises=promises,
+            usage=usage,
+            settings=self.settings,
+        )
 
     def next_edge(self, now: int) -> int | None:
         """Return the next moment at which a window opens or closes."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.frame import frame_of
 from jupyter_gpupool.policy.load import load_policy
-from jupyter_gpupool.service.frame import frame_of
 
 POLICY = load_policy("""
 timezone: Europe/Berlin
