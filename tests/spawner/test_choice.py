@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpupool.spawner.choice import (
     FIELDS,
     PICKED,
+    SHOWN,
     Choice,
     pick,
     read_choice,
@@ -57,7 +58,14 @@ def test_any_form_is_split_or_one_sentence(form: dict[str, list[str]]) -> None:
         sentence_of(refusal)
     else:
         assert set(ours) <= set(FIELDS)
-        assert site == {name: form[name] for name in form if name not in (*FIELDS, PICKED)}
+        assert site == {name: form[name] for name in form if name not in (*FIELDS, PICKED, SHOWN)}
+
+
+def test_the_group_that_is_shown_is_no_option() -> None:
+    assert split_form({PICKED: [pick("nlp", "1/8", None)], SHOWN: ["2"]}) == (
+        {"group": "nlp", "slice": "1/8"},
+        {},
+    )
 
 
 @given(st.none() | text, text, st.none() | text)
