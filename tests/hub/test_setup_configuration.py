@@ -269,6 +269,14 @@ def test_a_sites_proxy_gets_the_route_mixed_in(tmp_path: Path):
 # -- URLs -------------------------------------------------------------------------------------------
 
 
+def test_a_sites_own_pages_come_first(tmp_path: Path):
+    c = Config()
+    c.JupyterHub.template_paths = ["/srv/pages"]
+    first, second = set_up(c, tmp_path).JupyterHub.template_paths
+    assert first == "/srv/pages"
+    assert (Path(second) / "spawn_pending.html").exists()
+
+
 @pytest.mark.parametrize(
     "site",
     [
