@@ -47,14 +47,15 @@ def test_each_key_that_differs_is_one_line() -> None:
         .replace("settle: 1h", "settle: 90m")
         .replace("enforce: warn\n", "")
         .replace("by_day: true", "by_day: no")
-        .replace("{share: 1/4}, ", "")
+        .replace("      - {share: 1/4, cpus: 5, memory: 24GiB}\n", "")
         .replace("  urgent: {value: 1000, charge: 4, groups: [vision], preempts: true}\n", "")
     )
     lines = diff(load_policy(DEMO), load_policy(new))
     eighth = "{share: 1/8, cpus: 4, memory: 16GiB}"
-    whole = "{share: 1/2}, {gpus: 1}, {gpus: 0}"
+    quarter = "{share: 1/4, cpus: 5, memory: 24GiB}"
+    rest = "{share: 1/2, cpus: 6, memory: 40GiB}, {gpus: 1}, {gpus: 0}"
     assert lines[:3] == [
-        f"partitions.development.slices: [{eighth}, {{share: 1/4}}, {whole}] → [{eighth}, {whole}]",
+        f"partitions.development.slices: [{eighth}, {quarter}, {rest}] → [{eighth}, {rest}]",
         "partitions.development.lend.by_day: true → false",
         "partitions.development.lend.settle: 1h → 1h30m",
     ]
