@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Callable, NamedTuple
 
-from jupyter_gpupool._version import __version__
+from jupyter_gpupool._version import __version__, goes_with
 from jupyter_gpupool.client.address import Address, UnixAddress, parse
 from jupyter_gpupool.client.errors import PoolError, ServiceDown
 from jupyter_gpupool.client.peers import LoopbackConnection, UnixConnection
@@ -211,7 +211,7 @@ class Connection:
     def _compare(self, response: http.client.HTTPResponse) -> None:
         """Note, once, a service of another minor version: v1 is the same, but one may know less."""
         theirs = response.headers.get("X-Gpupool-Version")
-        if self._note and theirs and _minor(theirs) != _minor(__version__):
+        if self._note and theirs and not goes_with(theirs):
             self._note(f"The pool's service is of version {theirs}, and this is {__version__}.")
             self._note = None
 
@@ -296,10 +296,6 @@ def opener(address: Address) -> Callable[[float], http.client.HTTPConnection]:
     secure, host, port, _ = address
     kind = http.client.HTTPSConnection if secure else LoopbackConnection
     return lambda timeout: kind(host, port, timeout=timeout)
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _stale(sock: socket.socket) -> bool:

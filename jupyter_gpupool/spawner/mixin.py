@@ -27,6 +27,7 @@ from jupyter_gpupool.spawner.queue import Queue
 from jupyter_gpupool.spawner.refusal import UNAVAILABLE, Refusal
 from jupyter_gpupool.spawner.turns import Turns
 
+QUEUE_TIMEOUT_S = 12 * 3600
 TURN_S = 600
 """Seconds that a start may wait for its turn."""
 _GIVE_BACK_S = 5.0
@@ -52,7 +53,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     ).tag(config=True)
 
     queue_timeout = Integer(
-        12 * 3600,
+        QUEUE_TIMEOUT_S,
         min=0,
         help="""
         Seconds that a login may wait for a GPU. They do not count against ``start_timeout``.

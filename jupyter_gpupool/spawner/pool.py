@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from jupyter_gpupool._version import __version__
+from jupyter_gpupool._version import __version__, goes_with
 from jupyter_gpupool.client.address import HttpAddress, UnixAddress, parse
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.peers import check_peer, check_way, trusted
@@ -192,7 +192,7 @@ def _read(status: int, version: str | None, body: bytes) -> Json:
     PoolError
         The service refuses, is of another version, or does not know this Hub.
     """
-    if version is not None and _minor(version) != _minor(__version__):
+    if version is not None and not goes_with(version):
         raise Unusable(
             "other_version",
             f"The GPU pool's service is version {version} and this Hub has {__version__}, so no server "
@@ -216,7 +216,3 @@ def _read(status: int, version: str | None, body: bytes) -> Json:
     if not isinstance(answer, dict):
         raise Unusable("unexpected_reply", f"The GPU pool's service answered {status} with no JSON object.")
     return answer
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]

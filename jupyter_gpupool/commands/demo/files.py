@@ -1,6 +1,6 @@
-"""The files of a demo: the site's policy, and what its people find in their folders.
+"""What every demo shows: its pool, the site's policy, and what its people find in their folders.
 
-Owns: copying them, and keeping what somebody has changed since. Never: a process.
+Owns: copying the files, and keeping what somebody has changed since. Never: a process.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from pathlib import Path
 
 from jupyter_gpupool.client.errors import Refused
 
+POOL = "4x8x32GiB"
+SIMULATED = "Simulated pool: four nodes of eight 32 GiB cards. Jobs really run; only the cards are simulated."
 POLICY = "policy.yaml"
 WORK = ("tour.ipynb", "train_digits.py")
 NEWS = Path("@jupyterlab/apputils-extension/notification.jupyterlab-settings")
+
+
+def title(*, simulated: bool) -> str:
+    """Say what the demo's cards are."""
+    return SIMULATED if simulated else "This machine's own cards."
 
 
 def site_files() -> Path:

@@ -33,13 +33,10 @@ from jupyter_gpupool.engines.base import Ended, EngineError
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.policy.load import load_policy
 
-SITE = "4x8x32GiB"
 FIRST_PORT = 8000
 PROXY = "configurable-http-proxy"
 ADMINISTRATOR = "admin"
 LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
-SIMULATED = "Simulated pool: four nodes of eight 32 GiB cards. Jobs really run; only the cards are simulated."
-REAL = "This machine's own cards."
 WELCOME = """
 {title}
 
@@ -80,8 +77,8 @@ def run(options: argparse.Namespace) -> None:
         "GPUPOOL_DEMO_DIR": str(folder),
         "GPUPOOL_DEMO_PORTS": f"{port},{hub_port},{proxy_port}",
         "GPUPOOL_DEMO_PASSWORD": password,
-        "GPUPOOL_DEMO_POOL": SITE if simulated else "",
-        "GPUPOOL_DEMO_ANNOUNCEMENT": SIMULATED if simulated else REAL,
+        "GPUPOOL_DEMO_POOL": files.POOL if simulated else "",
+        "GPUPOOL_DEMO_ANNOUNCEMENT": files.title(simulated=simulated),
     }
     url = f"http://127.0.0.1:{port}"
     config = files.site_files() / "jupyterhub_config.py"
@@ -173,7 +170,7 @@ def welcome(url: str, password: str, groups: dict[str, list[str]], *, simulated:
     width = max(map(len, groups))
     people = "".join(f"    {group:<{width}}  {' '.join(members)}\n" for group, members in groups.items())
     return WELCOME.format(
-        title=SIMULATED if simulated else REAL,
+        title=files.title(simulated=simulated),
         url=url,
         password=password,
         people=people,

@@ -32,7 +32,6 @@ from jupyter_gpupool.commands.demo.processes import (
     until_interrupted,
 )
 
-SITE = "4x8x32GiB"
 FIRST_PORT = 8888
 WELCOME = """
 {title}
@@ -86,7 +85,7 @@ def running_service(home: Path, options: argparse.Namespace) -> Iterator[Client]
     """Run the pool's service; at the end stop it together with its jobs."""
     command = [sys.executable, "-m", "jupyter_gpupool.app", "serve"]
     if options.gpus == "simulated":
-        command += ["--simulate", SITE]
+        command += ["--simulate", files.POOL]
     if options.allow_root:
         command.append("--allow-root")
     client = Client(Connection(Home.of({"GPUPOOL_HOME": str(home)}).url()))
@@ -127,11 +126,7 @@ def running_lab(
 
 def welcome(url: str, home: Path, work: Path, *, simulated: bool) -> str:
     """Return what the terminal says once all is up."""
-    title = (
-        "A simulated pool: four nodes of eight 32 GiB cards. Jobs really run; only the cards are simulated."
-        if simulated
-        else "A pool of this machine's own cards."
-    )
+    title = files.title(simulated=simulated)
     jupyter = Path(sys.executable).parent / "jupyter"
     return WELCOME.format(title=title, url=url, home=home, work=work, jupyter=jupyter)
 

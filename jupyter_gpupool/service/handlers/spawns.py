@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from jupyter_gpupool._version import __version__
+from jupyter_gpupool._version import __version__, goes_with
 from jupyter_gpupool.ledger.records import NewSession, SessionRecord, SessionState
 from jupyter_gpupool.scheduler.model import Verdict
 from jupyter_gpupool.service.accounts import account_for
@@ -96,7 +96,7 @@ async def offered(call: Call[None]) -> ChoicesReply:
 
 def _check_version(version: str) -> None:
     """Refuse a Hub with another version of this package, whose words might mean something else here."""
-    if version.split(".")[:2] != __version__.split(".")[:2]:
+    if not goes_with(version):
         raise ApiError(
             409,
             "other_version",
