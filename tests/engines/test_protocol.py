@@ -34,7 +34,7 @@ def test_messages_survive_any_cutting_of_the_stream(messages, size):
     assert found == messages
 
 
-@pytest.mark.parametrize("line", [b"no json\n", b"[1]\n", b"\xff\n", b"\n"])
+@pytest.mark.parametrize("line", [b"no json\n", b"[1]\n", b"\xff\n", b"\n", b"[" * 100_000 + b"\n"])
 def test_what_is_no_message_is_refused(line):
     with pytest.raises(ProtocolError, match="one JSON object"):
         list(Lines().feed(line))
@@ -66,6 +66,7 @@ def test_a_specification_survives_the_way(argument, workdir, environment):
         ({"limit_s": 0}, "over 0 s"),
         ({"grace_s": -1}, "grace"),
         ({"limit_s": True}, "'limit_s'"),
+        ({"limit_s": 10**320}, "'limit_s'"),
         ({"owner": None}, "'owner'"),
         ({"surprise": 1}, "'surprise'"),
     ],
@@ -83,6 +84,7 @@ def test_a_wrong_specification_names_what_is_wrong(changes, says):
         ({"op": "forget"}, "'key'"),
         ({"op": "stop", "key": "1/1", "cause": "boredom", "grace_s": 1}, "'boredom'"),
         ({"op": "stop", "key": "1/1", "cause": "cancel", "grace_s": "1"}, "'grace_s'"),
+        ({"op": "stop", "key": "1/1", "cause": "cancel", "grace_s": 10**320}, "'grace_s'"),
     ],
 )
 def test_a_wrong_request_names_what_is_wrong(message, says):

@@ -42,6 +42,7 @@ from jupyter_gpupool.engines.base import STOP_CAUSES, Ended, EngineError, Starte
 
 MAX_LINE = 16 << 20
 SOCKET = "launcher.sock"
+_TOO_MANY = 1 << 53
 
 _FIELDS: dict[str, dict[str, type]] = {
     "start": {"spec": dict},
@@ -196,7 +197,7 @@ def _known(kind: type[Started] | type[Ended], value: dict[str, Any]) -> dict[str
 def _message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise ProtocolError("A message must be one JSON object on one line.")
@@ -212,4 +213,7 @@ def _can_be_passed(text: object) -> bool:
 
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    """Whether a value is of one of the types; a whole number must be one that a clock can count to."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, kinds) and not (isinstance(value, int) and abs(value) >= _TOO_MANY)
