@@ -20,7 +20,7 @@ from pathlib import Path
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.commands import Command, answer
-from jupyter_gpupool.commands.demo.files import site_files
+from jupyter_gpupool.commands.ready import ready_files
 
 ACCOUNT = "gpupool"
 STATE = "var/lib/gpupool"
@@ -112,7 +112,7 @@ def workstation(root: Path) -> Iterator[Step]:
     yield _token(root / TOKEN, service)
     for name, place in PLACES.items():
         own = service if name == "policy.yaml" else ROOT
-        yield _copy(site_files().parent / "workstation" / name, root / place / name, own)
+        yield _copy(ready_files("workstation") / name, root / place / name, own)
 
 
 def _account(root: Path) -> Owner | None:

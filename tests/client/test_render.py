@@ -7,10 +7,7 @@ from datetime import UTC
 import pytest
 
 from jupyter_gpupool.client import render
-from jupyter_gpupool.client.text import (
-    Clock,
-    seconds_of,
-)
+from jupyter_gpupool.client.text import Clock, seconds_of
 
 NOW = "2026-10-20T12:00:00Z"  # a Tuesday
 CLOCK = Clock(seconds_of(NOW), UTC)

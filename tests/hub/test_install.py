@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
-from jupyter_gpupool.commands.demo.files import site_files
+from jupyter_gpupool.commands.ready import ready_files
 from jupyter_gpupool.commands.install import workstation
 from jupyter_gpupool.engines.local import identity
 from jupyter_gpupool.hub import place
@@ -23,7 +23,7 @@ from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.service.config import HubConfig
 from jupyter_gpupool.spawner import GpuPoolLocalSpawner
 
-READY = site_files().parent / "workstation"
+READY = ready_files("workstation")
 UNITS = ("jupyterhub.service", "gpupool.service", "gpupool-launcher.service")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
 

@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.commands.ready import ready_files
 
 POOL = "4x8x32GiB"
 SIMULATED = "Simulated pool: four nodes of eight 32 GiB cards. Jobs really run; only the cards are simulated."
@@ -25,13 +25,7 @@ def title(*, simulated: bool) -> str:
 
 def site_files() -> Path:
     """Return the folder with the demo's policy, notebook, script and Hub configuration."""
-    package = Path(__file__).resolve().parents[2]
-    for folder in (package / "hub_config" / "demo", package.parent / "hub_config" / "demo"):
-        if folder.is_dir():
-            return folder
-    raise Refused(
-        "demo", "The demo's files are missing from this installation. Install jupyter-gpupool again."
-    )
+    return ready_files("demo")
 
 
 def private_folder(path: Path) -> Path:
