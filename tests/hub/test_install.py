@@ -15,8 +15,8 @@ from traitlets.config import Config
 
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.home import Home
-from jupyter_gpupool.commands.ready import ready_files
 from jupyter_gpupool.commands.install import workstation
+from jupyter_gpupool.commands.ready import ready_files
 from jupyter_gpupool.engines.local import identity
 from jupyter_gpupool.hub import place
 from jupyter_gpupool.policy.load import load_policy
