@@ -21,6 +21,8 @@ from jupyter_gpupool.spawner.refusal import Refusal
 
 LOOK_S = 25
 """Seconds that one look at a waiting lease may take; the service answers earlier if something changes."""
+SOON_S = 1
+"""The same while the place in the queue is not known yet."""
 SILENCE_S = 300.0
 """Seconds without the service after which a login gives up; the service keeps the place for 600 s."""
 AGAIN_S = 2.0
@@ -77,7 +79,7 @@ class Queue:
                 async with asyncio.timeout(seconds):
                     while not _held(spawn):
                         self._news.say(waiting_event(spawn.waiting))
-                        spawn = await self._next(spawn.lease)
+                        spawn = await self._next(spawn)
         except TimeoutError:
             raise Refusal(
                 f"Nothing became free within {duration(seconds)}, the longest that a login waits here. "
@@ -86,13 +88,14 @@ class Queue:
             ) from None
         return spawn
 
-    async def _next(self, lease: int) -> Spawn:
+    async def _next(self, spawn: Spawn) -> Spawn:
         """Look again; over a restart of the service."""
+        wait = LOOK_S if spawn.waiting.get("position") else SOON_S
         loop = asyncio.get_running_loop()
         give_up = loop.time() + SILENCE_S
         while True:
             try:
-                return await self._pool.look(lease, wait=LOOK_S)
+                return await self._pool.look(spawn.lease, wait=wait)
             except Unusable as error:
                 if loop.time() > give_up:
                     raise

@@ -240,3 +240,11 @@ async def test_who_follows_late_hears_the_latest_and_the_end() -> None:
     news.say(plain_event(3, "last"))
     news.end()
     assert await asyncio.gather(*listeners) == [["new", "last"]] * 2
+
+
+async def test_a_place_that_is_not_known_at_once_is_told_soon(site: Site) -> None:
+    site.pool.position = 0
+    user = await wait_in_queue(site)
+    assert "number" not in user.spawners[""]._news._latest["message"]
+    site.pool.position = 4
+    await site.until(lambda: "number 4" in user.spawners[""]._news._latest["message"])
