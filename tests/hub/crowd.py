@@ -108,7 +108,7 @@ def follow(site: Site, name: str) -> Iterator[dict[str, Any]]:
 
 def end_all(site: Site, names: Sequence[str]) -> None:
     """Stop everybody's server."""
-    with ThreadPoolExecutor(8) as crowd:
+    with ThreadPoolExecutor(len(names)) as crowd:
         list(crowd.map(site.end, names))
 
 

@@ -81,6 +81,11 @@ class ScriptedPool:
         self.position = position
         self._change(waiting=waiting(position))
 
+    def plan_silently(self, position: int) -> None:
+        """Give a place to who waits, as a plan does that wakes nobody."""
+        for lease in self._leases.values():
+            lease["waiting"] = waiting(position)
+
     def clear(self) -> None:
         self.__init__(self.path.parent)  # type: ignore[misc]
 

@@ -246,5 +246,5 @@ async def test_a_place_that_is_not_known_at_once_is_told_soon(site: Site) -> Non
     site.pool.position = 0
     user = await wait_in_queue(site)
     assert "number" not in user.spawners[""]._news._latest["message"]
-    site.pool.position = 4
+    site.pool.plan_silently(4)
     await site.until(lambda: "number 4" in user.spawners[""]._news._latest["message"])
