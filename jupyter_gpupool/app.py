@@ -51,6 +51,7 @@ COMMANDS = {
     "fetch": ("work:FETCH", "copy a job's results into a folder"),
     "policy": ("policy:POLICY", "check, show, compare, apply or roll back the policy"),
     "report": _asks("report"),
+    "simulate": ("simulate:SIMULATE", "what a policy would do with a workload, in seconds instead of weeks"),
     "doctor": ("doctor:DOCTOR", "check what the pool needs on this machine"),
     "install": ("install:INSTALL", "make this server ready for a JupyterHub with a pool"),
     "launcher": ("launcher:LAUNCHER", "run by root: starts jobs and servers as their users' accounts"),

@@ -73,4 +73,8 @@ class Accounts:
 
     def change(self, before: LeaseRecord | None, after: LeaseRecord) -> None:
         """Follow a lease from one state to the next; its account must have been settled before."""
-        self._held[after.group, after.owner] += held_nano(after) - held_nano(before)
+        self.hold((after.group, after.owner), held_nano(after) - held_nano(before))
+
+    def hold(self, key: Key, nano: int) -> None:
+        """Let a pair hold more, or less; its account must have been settled before."""
+        self._held[key] += nano

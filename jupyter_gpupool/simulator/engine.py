@@ -1,0 +1,313 @@
+"""The virtual clock: a pool's hours, weeks or months, played as fast as the scheduler decides.
+
+Owns: the order of what happens at one time (ends, submits with sessions first, window edges, then one pass),
+and carrying a plan's decisions out. Never: a decision; `plan` and `fill`, which the service calls too, or a
+`Discipline` to compare with, make them.
+
+What a simulated job does: it takes `start_latency` to begin, works for its duration, and works on while it is
+asked to stop; its limit is the hard end and counts from the beginning of its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.frame import Frame, frame_of
+from jupyter_gpupool.ledger.age import AGE_GRAIN_S, AGEING
+from jupyter_gpupool.ledger.usage import Account, Accounts, Key
+from jupyter_gpupool.ledger.views import Held, Waiting
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.simulator.entry import Entry
+from jupyter_gpupool.simulator.journal import Journal
+from jupyter_gpupool.simulator.workload import Task
+
+REFRAME_S = 30 * 86400
+"""How often the windows ahead are computed again; they are known for twice as long."""
+
+
+@dataclass(frozen=True)
+class Discipline:
+    """A way to decide: the pass that starts work, the plan that estimates, and the rules it goes by."""
+
+    name: str
+    fill: Callable[[Snapshot, Seconds], Plan]
+    plan: Callable[[Snapshot, Seconds], Plan] | None
+    rules: Callable[[Frame], Frame] = lambda frame: frame
+
+
+POLICY = Discipline("policy", fill, plan)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A pool, a policy, and how to play.
+
+    Attributes
+    ----------
+    start
+        When it begins, in seconds since the epoch, UTC.
+    horizon
+        After how many seconds it ends; None = when all work is over.
+    latency
+        Seconds from a job's lease to the beginning of its work.
+    plan_every
+        At least so many seconds lie between two whole plans, which give promises, reasons (and so age) and
+        expected starts to all; other passes only fill what is free. The service plans after every change
+        (0), which in a long queue takes long.
+    """
+
+    pool: Pool
+    policy: Policy
+    start: Seconds
+    horizon: Seconds | None = None
+    latency: Seconds = 0
+    plan_every: Seconds = 3600
+    discipline: Discipline = POLICY
+
+
+@dataclass(slots=True)
+class Refused:
+    """How many tasks could never run, and why the first of them could not."""
+
+    count: int = 0
+    because: str = ""
+
+
+class Simulation:
+    """One run; call `run` once, then read `journal`, `refused` and `end`."""
+
+    def __init__(self, setting: Setting, tasks: Sequence[Task]) -> None:
+        self.setting = setting
+        self.journal = Journal(setting.start)
+        self.refused = Refused()
+        self.end = setting.start
+        self.passes = 0
+        self.frame = self._frame(setting.start)
+        self._entry = Entry(setting.policy, self.frame)
+        self._rules = setting.discipline.rules(self.frame)
+        self._tasks = tasks
+        self._next = 0
+        self._waiting, self._held = Waiting(), Held()
+        self._works: dict[int, Work] = {}
+        self._leases: dict[int, Lease] = {}
+        self._promises: dict[int, Promise] = {}
+        self._stored: dict[Key, Account] = {}
+        self._accounts = Accounts(self._stored, ())
+        self._due: list[tuple[Seconds, int]] = []
+        self._edge = self.frame.next_edge(setting.start)
+        self._plan_at = setting.start
+        self._unplanned: set[int] = set()
+        self._ageing: dict[int, Seconds] = {}
+
+    def run(self) -> None:
+        """Play until the horizon, or until all is over."""
+        setting = self.setting
+        last = None if setting.horizon is None else setting.start + setting.horizon
+        while (now := self._soonest()) is not None and (last is None or now <= last):
+            freed = self._ends(now)
+            new = self._submits(now)
+            freed = self._edges(now) or freed
+            if self._works:
+                self._decide(now, new, freed=freed)
+            self.end = now
+        if last is not None:
+            self.end = last
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def _soonest(self) -> Seconds | None:
+        """Return when something happens next; a window's edge counts only while something waits."""
+        times = [self._due[0][0]] if self._due else []
+        if self._next < len(self._tasks):
+            times.append(self.setting.start + self._tasks[self._next].submit)
+        if self._works and self._edge is not None and (times or self._waits_for_window()):
+            times.append(self._edge)
+        return min(times, default=None)
+
+    def _waits_for_window(self) -> bool:
+        return any(work.window is not None for work in self._works.values())
+
+    def _ends(self, now: Seconds) -> bool:
+        """End what is due: jobs that have done their work, sessions whose people go home."""
+        freed = False
+        while self._due and self._due[0][0] <= now:
+            _, id = heappop(self._due)
+            lease = self._leases.pop(id, None)
+            if lease is not None:
+                self._free(lease, now)
+                freed = True
+            elif id in self._works:
+                self.journal.end(now, self._leave_queue(id), "cancelled")
+                freed = self._promises.pop(id, None) is not None or freed
+        return freed
+
+    def _submits(self, now: Seconds) -> list[int]:
+        """Queue what is submitted now, and return it."""
+        new = []
+        while self._next < len(self._tasks):
+            task = self._tasks[self._next]
+            if self.setting.start + task.submit > now:
+                break
+            self._next += 1
+            work = self._entry.work(self._next, task, now)
+            if refusal := self._entry.refusal(work):
+                self.refused.count += 1
+                self.refused.because = self.refused.because or refusal.message
+                continue
+            self._works[work.id] = work
+            self._waiting.follow(work.id, work)
+            self.journal.submit(now, work, task.duration, self._eligible(work, now))
+            self._unplanned.add(work.id)
+            new.append(work.id)
+            if work.kind == "session":
+                heappush(self._due, (now + task.duration, work.id))
+        return new
+
+    def _eligible(self, work: Work, now: Seconds) -> Seconds | None:
+        """Return when the work's window is open, from `now` on."""
+        if work.window is None:
+            return now
+        return next((max(now, t0) for t0, t1 in self.frame.windows[work.window] if t1 > now), None)
+
+    def _edges(self, now: Seconds) -> bool:
+        """Say whether a window has opened or closed, and find the next edge."""
+        if now - self.frame.made > REFRAME_S:
+            self.frame = self._frame(now)
+            self._rules = self.setting.discipline.rules(self.frame)
+        if self._edge is None or now < self._edge:
+            return False
+        self._edge = self.frame.next_edge(now)
+        return True
+
+    # -- what is decided -------------------------------------------------------------------------
+
+    def _decide(self, now: Seconds, new: Sequence[int], *, freed: bool) -> None:
+        """Let what can start begin, by a whole plan if one is due, else by a pass that only fills."""
+        discipline = self.setting.discipline
+        whole = discipline.plan is not None and now >= self._plan_at
+        again = True
+        while again:
+            snapshot = self._snapshot(now, everything=freed or whole)
+            if not snapshot.waiting:
+                return
+            self.passes += 1
+            decide = discipline.plan if whole and discipline.plan else discipline.fill
+            found = decide(snapshot, now)
+            again = any(start.work in self._promises for start in found.starts)
+            freed = freed or again
+            self._carry_out(found, now)
+        if whole:
+            self._unplanned.clear()
+            self._plan_at = now + self.setting.plan_every
+            self._tell(found, new, now)
+            self._grow_older(found, now)
+
+    def _tell(self, found: Plan, new: Iterable[int], now: Seconds) -> None:
+        """Tell those that were submitted now, and wait, when the plan expects them to start."""
+        for id in new:
+            if id in self._works and (expected := found.verdicts[id].expected_start) is not None:
+                self.journal.estimate(now, self._works[id], expected)
+
+    def _snapshot(self, now: Seconds, *, everything: bool) -> Snapshot:
+        """Return the pool as it is, with all that waits or, where nothing became free, what may yet start.
+
+        Then what the last whole plan left waiting still waits, and only what came since may start, behind
+        what is promised.
+        """
+        waiting = self._waiting.all()
+        if not everything:
+            kept = self._unplanned | self._promises.keys() if self._unplanned else ()
+            works = (self._works[id] for id in kept)
+            waiting = tuple(sorted(works, key=lambda work: (work.submitted, work.id)))
+        promises = tuple(self._promises.values())
+        return self._rules.snapshot(waiting, self._held.all(), promises, self._accounts.usage(now))
+
+    def _carry_out(self, found: Plan, now: Seconds) -> None:
+        """Make the decisions of a plan facts; the only place where that is done."""
+        for start in found.starts:
+            self._begin(start, now)
+        self._promise(found, now)
+
+    def _begin(self, start: Start, now: Seconds) -> None:
+        work, placement = self._leave_queue(start.work), start.placement
+        lease = Lease(
+            id=work.id,
+            work=work.id,
+            kind=work.kind,
+            user=work.user,
+            group=work.group,
+            priority=work.priority,
+            request=work.request,
+            placement=placement,
+            start=now,
+            end=now + work.limit,
+            whole=work.request.gpus > 0,
+            resumable=work.resumable,
+        )
+        self._leases[work.id] = lease
+        self._held.follow(work.id, lease)
+        self._account(lease, now, 1)
+        lent = work.kind not in self.frame.partitions[placement.partition].kinds
+        self.journal.begin(now, work, placement, lent=lent)
+        runs = work.limit
+        if work.kind == "job":
+            runs = min(self._tasks[work.id - 1].duration, work.limit) + self.setting.latency
+        heappush(self._due, (now + runs, work.id))
+
+    def _promise(self, found: Plan, now: Seconds) -> None:
+        causes = {move.work: move.cause for move in found.moves}
+        kept = {promise.work: promise for promise in found.promises}
+        for id, promise in kept.items():
+            known = self._promises.get(id)
+            if known is None or known.start != promise.start:
+                self.journal.promise(now, self._works[id], promise.start, causes.get(id))
+        self._promises = kept
+
+    # -- what follows ----------------------------------------------------------------------------
+
+    def _free(self, lease: Lease, now: Seconds) -> None:
+        """Take a lease back, and note how its work ended."""
+        self._held.follow(lease.id, None)
+        self._account(lease, now, -1)
+        task = self._tasks[lease.work - 1]
+        if lease.kind == "job":
+            done = task.duration <= task.limit
+        else:
+            done = now >= self.setting.start + task.submit + task.duration
+        self.journal.end(now, lease, "completed" if done else "timed_out")
+
+    def _leave_queue(self, id: int) -> Work:
+        self._waiting.follow(id, None)
+        self._unplanned.discard(id)
+        self._ageing.pop(id, None)
+        return self._works.pop(id)
+
+    def _account(self, lease: Lease, now: Seconds, sign: int) -> None:
+        key = lease.group, lease.user
+        charge = self._rules.priorities[lease.priority].charge_milli
+        self._stored[key] = self._accounts.settled(key, now)
+        self._accounts.hold(key, sign * lease.placement.gpu_milli * charge * 1000)
+
+    def _grow_older(self, found: Plan, now: Seconds) -> None:
+        """Let ages grow or rest as the plan's reasons say, an hour at a time."""
+        for id, verdict in found.verdicts.items():
+            since = self._ageing.get(id)
+            ageing = verdict.reason in AGEING
+            if since is None:
+                if ageing:
+                    self._ageing[id] = now
+            elif not ageing or now - since >= AGE_GRAIN_S:
+                work = self._works[id] = replace(self._works[id], age=self._works[id].age + now - since)
+                self._waiting.follow(id, work)
+                del self._ageing[id]
+                if ageing:
+                    self._ageing[id] = now
+
+    def _frame(self, now: Seconds) -> Frame:
+        setting = self.setting
+        return frame_of(setting.policy, setting.pool, setting.pool.healthy(), now, None, "")
