@@ -113,7 +113,7 @@ def frame_of(
             name: windows(calendar, policy.zone, now, now + HORIZON_S)
             for name, calendar in policy.calendars.items()
         },
-        settings=Settings(promises=policy.jobs.promises, slots=slots, host=host),
+        settings=Settings(promises=policy.jobs.promises, slots=slots, host=host, zone=policy.zone),
         made=now,
     )
 

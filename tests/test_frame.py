@@ -5,6 +5,7 @@ from __future__ import annotations
 from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.frame import frame_of
 from jupyter_gpupool.policy.load import load_policy
+from jupyter_gpupool.scheduler.words import time_text
 
 POLICY = load_policy("""
 timezone: Europe/Berlin
@@ -35,6 +36,10 @@ def test_cards_have_their_partition_and_their_health() -> None:
     assert [gpu.available for gpu in FRAME.gpus] == [False, True, True, True, True]
     assert FRAME.gpus[0].unavailable_because == "It is lost."
     assert FRAME.partitions["development"].cpu_overcommit_milli == 2000
+
+
+def test_times_are_written_as_the_sites_clocks_show_them() -> None:
+    assert time_text(NOW, NOW, FRAME.settings.zone) == "02:00 CEST"
 
 
 def test_a_group_may_use_what_it_is_owed_and_no_more() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Literal
 
@@ -225,6 +226,7 @@ class Settings:
     age_step: Seconds = 7 * 86400
     slots: int | None = None  # how many jobs the host can run at once (simulated pools)
     host: str = ""  # the host that `slots` names
+    zone: tzinfo = UTC  # in which times are written
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,11 @@ class Explanation:
 
 
 def explain(verdict: Verdict, snapshot: Snapshot) -> Explanation:
-    """Turn a verdict's facts into sentences; times are in UTC."""
-    facts: Facts = verdict.facts
+    """Turn a verdict's facts into sentences; times are as the site's clocks show them."""
+    zone = snapshot.settings.zone
+    facts: Facts = {**verdict.facts, "zone": zone}
+    if "room" in facts:
+        facts = {**facts, "room": {**facts["room"], "zone": zone}}
     if verdict.reason in (Reason.PRIORITY, Reason.RESOURCES) and "room" in facts:
         kind = next((work.kind for work in snapshot.waiting if work.id == verdict.work), "job")
         return _behind(verdict, facts, kind)
@@ -57,7 +60,7 @@ def _outside_window(facts: Facts) -> Explanation:
             f"Waits for window {facts['window']}, which does not open again.",
             "Submit it with another window, or without one.",
         )
-    opens = time_text(facts["opens"], facts["now"])
+    opens = _time(facts, "opens")
     return Explanation(
         f"Waits for window {facts['window']}, which opens at {opens}.",
         f"The window opens at {opens}; without --window it could start sooner.",
@@ -80,7 +83,7 @@ def _user_limit(facts: Facts) -> Explanation:
 
 
 def _back_off(facts: Facts) -> Explanation:
-    until = time_text(facts["until"], facts["now"])
+    until = _time(facts, "until")
     return Explanation(f"Waits until {until} before it is tried again.", f"It clears by itself at {until}.")
 
 
@@ -120,7 +123,7 @@ def _behind(verdict: Verdict, facts: Facts, kind: str) -> Explanation:
         return Explanation(f"Waits for {needed}: {lacking}.", f"It clears when {needed} can be had at once.")
     first = f"{kind} {facts['first']}"
     if "promised" in facts:
-        start = time_text(facts["promised"], room["now"])
+        start = time_text(facts["promised"], room["now"], room["zone"])
         return Explanation(
             f"A start now would delay {first}, which is promised to start at {start}.",
             f"It clears when {first} has started; a shorter time limit could fit in before.",
@@ -156,12 +159,17 @@ def _lacking(room: Facts) -> str:
         largest = room["largest_free_mib"]
         what = f"the largest free piece in {where} is {size_text(largest)}" if largest else f"{where} is full"
     else:
-        what = f"{room['busy']} of {room['total']} in {where} are busy"
-    return f"{what}; the next frees at {time_text(room['frees'], room['now'])}" if room["frees"] else what
+        are = "is" if room["busy"] == 1 else "are"
+        what = f"{room['busy']} of {counted(room['total'], 'card')} in {where} {are} busy"
+    return f"{what}; the next frees at {_time(room, 'frees')}" if room["frees"] else what
 
 
 def _frees(facts: Facts) -> str:
-    return f" More is free by {time_text(facts['frees'], facts['now'])}." if facts["frees"] else ""
+    return f" More is free by {_time(facts, 'frees')}." if facts["frees"] else ""
+
+
+def _time(facts: Facts, name: str) -> str:
+    return time_text(facts[name], facts["now"], facts["zone"])
 
 
 def _number(resource: str, value: int) -> str:

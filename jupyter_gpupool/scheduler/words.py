@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from jupyter_gpupool.scheduler.model import Mib, Seconds
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
@@ -41,11 +41,11 @@ def duration_text(seconds: Seconds) -> str:
     return "".join(parts) or "0s"
 
 
-def time_text(time: Seconds, now: Seconds | None = None) -> str:
-    """Write a time in UTC, with its date unless it is today's (of `now`)."""
-    moment = datetime.fromtimestamp(time, UTC)
-    same_day = now is not None and datetime.fromtimestamp(now, UTC).date() == moment.date()
-    return moment.strftime("%H:%M UTC" if same_day else "%H:%M UTC on %d %b")
+def time_text(time: Seconds, now: Seconds, zone: tzinfo = UTC) -> str:
+    """Write a time as the clocks of `zone` show it, with its date unless it is today's (of `now`)."""
+    moment = datetime.fromtimestamp(time, zone)
+    same_day = datetime.fromtimestamp(now, zone).date() == moment.date()
+    return moment.strftime("%H:%M %Z" if same_day else "%H:%M %Z on %d %b")
 
 
 def counted(number: int, thing: str) -> str:

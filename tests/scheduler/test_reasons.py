@@ -1,4 +1,5 @@
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -26,7 +27,9 @@ def test_resources(pool):
     cards = pool.gpus(8, nodes=2)
     snapshot = pool.snapshot([pool.job(1, 4)], busy(pool, cards[:14], user="bob"), gpus=cards)
     told = why(snapshot, 1)
-    assert told.message == "Waits for 4 cards: 14 of 16 in training are busy; the next frees at 09:00 UTC."
+    assert (
+        told.message == "Waits for 4 cards: 14 of 16 cards in training are busy; the next frees at 09:00 UTC."
+    )
     assert told.clears == "It clears when 4 cards can be had at once."
 
 
@@ -57,7 +60,7 @@ def test_priority(pool):
     told = why(snapshot, 2)
     assert told.message == (
         "It is number 2 in the queue, after job 1. "
-        "Waits for 1 card: 2 of 2 in training are busy; the next frees at 09:00 UTC."
+        "Waits for 1 card: 2 of 2 cards in training are busy; the next frees at 09:00 UTC."
     )
     assert told.clears == "It clears when those before it have started and 1 card can be had."
 
@@ -189,6 +192,19 @@ def test_numbers_as_people_read_them():
     assert amount_text("gpu_milli.h200", 2000) == "2 h200 cards"
     assert amount_text("cpus_milli", 1000) == "1 CPU core"
     assert time_text(NOW, NOW) == "08:00 UTC"
+    assert time_text(NOW + 24 * HOUR, NOW) == "08:00 UTC on 16 Jan"
+
+
+def test_times_are_those_of_the_sites_clocks(pool):
+    shanghai = ZoneInfo("Asia/Shanghai")
+    assert time_text(NOW, NOW, shanghai) == "16:00 CST"
+    assert time_text(NOW + 8 * HOUR, NOW, shanghai) == "00:00 CST on 16 Jan"  # the same day in UTC
+    cards = pool.gpus(2)
+    snapshot = pool.snapshot(
+        [pool.job(1, 2)], busy(pool, cards, user="bob"), gpus=cards, settings=Settings(zone=shanghai)
+    )
+    told = why(snapshot, 1)
+    assert told.message.endswith("the next frees at 17:00 CST.")
 
 
 def test_work_that_comes_after_other_work(pool):
