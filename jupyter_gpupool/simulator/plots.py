@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 28
+LEFT, RIGHT, TOP, BOTTOM = 52, 24, 30, 28
 COLOURS = 8
 _ROW = 22
 _LABEL = 170
@@ -58,7 +58,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
     room = WIDTH - _LABEL - 150
     marks = []
     for number, (name, length, text) in enumerate(rows):
-        y = TOP + number * _ROW
+        y = number * _ROW
         size = room * length / longest
         marks.append(
             f'<text x="{_LABEL - 8}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
@@ -66,7 +66,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
             f"{_title(f'{name}: {text}')}</rect>"
             f'<text x="{_LABEL + size + 6:.1f}" y="{y + 14}">{escape(text)}</text>'
         )
-    return _figure(2 * TOP + len(rows) * _ROW, marks)
+    return _figure(len(rows) * _ROW + 4, marks)
 
 
 class _Scale:
@@ -111,11 +111,11 @@ def _even(top: float) -> list[Tick]:
 
 
 def _key(names: Mapping[str, object]) -> str:
-    entries, at = [], LEFT + 8
+    entries, at = [], LEFT
     for number, name in enumerate(names):
         entries.append(
-            f'<rect class="c{number % COLOURS}" x="{at}" y="{TOP + 2}" width="10" height="10"/>'
-            f'<text x="{at + 14}" y="{TOP + 11}">{escape(name)}</text>'
+            f'<rect class="c{number % COLOURS}" x="{at}" y="6" width="10" height="10"/>'
+            f'<text x="{at + 14}" y="15">{escape(name)}</text>'
         )
         at += 30 + 7 * len(name)
     return "".join(entries)

@@ -100,12 +100,12 @@ def _add(layer: list[float], spans: Iterable[Span], step: float) -> None:
 
 
 def _days(start: str, horizon: int) -> list[tuple[float, str]]:
-    """Return about ten midnights, or the hours of a short time."""
+    """Return about seven midnights, or the hours of a short time."""
     begin = datetime.fromisoformat(start)
     if horizon < 2 * DAY:
         return [(at, f"{begin + timedelta(seconds=at):%H:%M}") for at in range(0, horizon + 1, 6 * HOUR)]
     midnight = begin.replace(hour=0, minute=0, second=0)
-    every = max(1, horizon // DAY // 10)
+    every = -(-horizon // DAY // 7)
     days = [midnight + timedelta(days=day) for day in range(0, horizon // DAY + 2, every)]
     places = [((day - begin).total_seconds(), f"{day:%a %d %b}") for day in days]
     return [(at, text) for at, text in places if 0 <= at <= horizon]
