@@ -24,6 +24,7 @@ from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snaps
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.simulator.entry import Entry
 from jupyter_gpupool.simulator.journal import Journal
+from jupyter_gpupool.simulator.room import Room
 from jupyter_gpupool.simulator.workload import Task
 
 REFRAME_S = 30 * 86400
@@ -90,6 +91,7 @@ class Simulation:
         self.frame = self._frame(setting.start)
         self._entry = Entry(setting.policy, self.frame)
         self._rules = setting.discipline.rules(self.frame)
+        self._room = Room(self._rules)
         self._tasks = tasks
         self._next = 0
         self._waiting, self._held = Waiting(), Held()
@@ -161,6 +163,7 @@ class Simulation:
                 continue
             self._works[work.id] = work
             self._waiting.follow(work.id, work)
+            self._room.queue(work, 1)
             self.journal.submit(now, work, task.duration, self._eligible(work, now))
             self._unplanned.add(work.id)
             new.append(work.id)
@@ -190,7 +193,7 @@ class Simulation:
         """Let what can start begin, by a whole plan if one is due, else by a pass that only fills."""
         discipline = self.setting.discipline
         whole = discipline.plan is not None and now >= self._plan_at
-        again = True
+        again = whole or self._may_start(now)
         while again:
             snapshot = self._snapshot(now, everything=freed or whole)
             if not snapshot.waiting:
@@ -198,14 +201,19 @@ class Simulation:
             self.passes += 1
             decide = discipline.plan if whole and discipline.plan else discipline.fill
             found = decide(snapshot, now)
-            again = any(start.work in self._promises for start in found.starts)
-            freed = freed or again
+            kept = any(start.work in self._promises for start in found.starts)
             self._carry_out(found, now)
+            again = kept and not whole and self._may_start(now)
+            freed = freed or kept
         if whole:
             self._unplanned.clear()
             self._plan_at = now + self.setting.plan_every
             self._tell(found, new, now)
             self._grow_older(found, now)
+
+    def _may_start(self, now: Seconds) -> bool:
+        """Say whether a pass could start something; work with a promise for now is always tried."""
+        return self._room.may_start() or any(promise.start <= now for promise in self._promises.values())
 
     def _tell(self, found: Plan, new: Iterable[int], now: Seconds) -> None:
         """Tell those that were submitted now, and wait, when the plan expects them to start."""
@@ -251,6 +259,7 @@ class Simulation:
         )
         self._leases[work.id] = lease
         self._held.follow(work.id, lease)
+        self._room.lease(lease, 1)
         self._account(lease, now, 1)
         lent = work.kind not in self.frame.partitions[placement.partition].kinds
         self.journal.begin(now, work, placement, lent=lent)
@@ -273,6 +282,7 @@ class Simulation:
     def _free(self, lease: Lease, now: Seconds) -> None:
         """Take a lease back, and note how its work ended."""
         self._held.follow(lease.id, None)
+        self._room.lease(lease, -1)
         self._account(lease, now, -1)
         task = self._tasks[lease.work - 1]
         if lease.kind == "job":
@@ -285,7 +295,9 @@ class Simulation:
         self._waiting.follow(id, None)
         self._unplanned.discard(id)
         self._ageing.pop(id, None)
-        return self._works.pop(id)
+        work = self._works.pop(id)
+        self._room.queue(work, -1)
+        return work
 
     def _account(self, lease: Lease, now: Seconds, sign: int) -> None:
         key = lease.group, lease.user

@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpupool.simulator.journal import write_events
 from jupyter_gpupool.simulator.peers import EASY
 from jupyter_gpupool.simulator.play import Result
+from jupyter_gpupool.simulator.room import Room
 from jupyter_gpupool.simulator.workload import Task
 
 
@@ -105,6 +106,15 @@ def test_the_events_alone_give_every_figure(
     write_events(path, result.pool, result.events)
     for name, value in recheck(path).items():
         assert result.figures[name] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_passes_that_are_left_out_would_have_done_nothing(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    quick = run(crowd(seed), plan_every=500, pool="2x2x32GiB")
+    monkeypatch.setattr(Room, "may_start", lambda room: True)
+    assert run(crowd(seed), plan_every=500, pool="2x2x32GiB").events == quick.events
 
 
 def test_events_are_in_order_of_time_and_complete(run: Callable[..., Result]) -> None:
