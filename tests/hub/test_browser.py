@@ -258,10 +258,10 @@ def test_who_waits_sees_place_reason_and_expected_start(full: Site, person: Pers
     first, second = person(full, "bob"), person(full, "chen")
     for page in (first, second):
         expect(slice_of(page, "CPU only")).to_be_checked()
-        assert "1 of 1 in pool" in described(slice_of(page, "1 GPU"))
+        assert "1 of 1 card in pool" in described(slice_of(page, "1 GPU"))
         expect(page.get_by_text(re.compile("^You would wait until about")).first).to_be_visible()
         start(page, "1 GPU")
-        expect(page.locator("#progress-message")).to_contain_text("1 of 1 in pool")
+        expect(page.locator("#progress-message")).to_contain_text("1 of 1 card in pool")
     expect(first.locator("#progress-message")).to_contain_text("You are number 1 in the queue.")
     expect(first.locator("#progress-message")).to_contain_text("Expected start: about")
     expect(second.locator("#progress-message")).to_contain_text("You are number 2 in the queue")

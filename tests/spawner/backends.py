@@ -11,7 +11,8 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyter_gpupool.spawner import GpuPoolLocalSpawner, GpuPoolMixin
 
 SERVER = """
-import http.server, os, subprocess, sys, urllib.parse
+import http.server, os, signal, subprocess, sys, urllib.parse
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 class Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(repr(dict(os.environ)).encode())
