@@ -56,7 +56,6 @@ class Floor:
         self._shapes: dict[tuple[Kind, Request], Shape] = {}
         self._shape_of: dict[int, Shape] = {}
         self._shelves: dict[tuple[int, Kind], Shelf] = {}
-        self._shelves_of: dict[str, list[Shelf]] = {}
 
     def shape(self, work: Work) -> Shape:
         """Resolve a request; equal ones share the answer."""
@@ -102,8 +101,6 @@ class Floor:
         found = self._shelves.get(key)
         if found is None:
             found = self._shelves[key] = Shelf(bay, kind, self.time)
-            for card in bay.cards:
-                self._shelves_of.setdefault(card.gpu.uuid, []).append(found)
         return found
 
     def shelves(self, kind: Kind) -> list[Shelf]:
@@ -128,8 +125,9 @@ class Floor:
 
     def refresh(self, card: Card) -> None:
         """Take note of what is free on `card` at this moment."""
-        for shelf in self._shelves_of.get(card.gpu.uuid, ()):
-            shelf.refresh(card, self.time)
+        for shelf in self._shelves.values():
+            if shelf.bay.has(card):
+                shelf.refresh(card, self.time)
 
     def _resolve(self, kind: Kind, request: Request) -> Shape:
         fits = [self.fit(request, bay) for bay in self.bays if self.suits(kind, request, bay)]
@@ -149,10 +147,14 @@ class Floor:
             by_bay[name, "", 0] = {node: Site(node, *self._nodes[node]) for node in bare}
         for card in sorted(cards, key=lambda card: (card.gpu.node, card.gpu.index)):
             gpu = card.gpu
-            if gpu.partition in partitions and gpu.node in usable:
+            key = gpu.partition, gpu.model, gpu.memory_mib
+            site = by_bay[key].get(gpu.node) if key in by_bay else None
+            if site is None:
+                if gpu.partition not in partitions or gpu.node not in usable:
+                    continue
                 _site(by_bay[gpu.partition, "", 0], gpu.node, self._nodes)
-                sites = by_bay.setdefault((gpu.partition, gpu.model, gpu.memory_mib), {})
-                _site(sites, gpu.node, self._nodes).cards.append(card)
+                site = _site(by_bay.setdefault(key, {}), gpu.node, self._nodes)
+            site.cards.append(card)
         order = {name: number for number, name in enumerate(partitions)}
         keys = sorted(by_bay, key=lambda key: (order[key[0]], key[2], key[1]))
         return [Bay(*key, list(by_bay[key].values())) for key in keys]

@@ -12,29 +12,68 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Seconds
-from jupyter_gpupool.scheduler.timeline import Interval, Profile, meet
+from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
+
+_NO_LEASES: list[tuple[Kind, Seconds, Mib]] = []  # shared by all cards that have none; never changed
 
 
 class Card:
     """One card, seen by the kinds of work it serves: each sees a card that the other uses as full.
 
-    `first_end` and `last_end` are those of its leases, 0 when there are none.
+    `first_end` and `last_end` are those of its leases, 0 when there are none. Leases are only noted until
+    somebody asks for the views: most of a large pool's cards are never looked at again.
     """
 
-    __slots__ = ("_leased", "first_end", "gpu", "last_end", "memory", "order", "site", "views")
+    __slots__ = (
+        "_kinds",
+        "_leased",
+        "_leases",
+        "_views",
+        "first_end",
+        "gpu",
+        "last_end",
+        "memory",
+        "order",
+        "site",
+    )
 
     def __init__(self, gpu: Gpu, kinds: Iterable[Kind]) -> None:
         self.gpu = gpu
         self.memory = gpu.memory_mib
         self.site = self.order = -1
-        self.views: dict[Kind, Profile] = {kind: Profile(self.memory) for kind in kinds}
         self.first_end = self.last_end = 0
+        self._kinds = kinds
+        self._leases: list[tuple[Kind, Seconds, Mib]] = _NO_LEASES
         self._leased: Mib = 0
+        self._views: dict[Kind, Profile] | None = None
 
     @property
     def in_bay(self) -> bool:
         """Say whether the card is laid out for use."""
         return self.order >= 0
+
+    @property
+    def views(self) -> dict[Kind, Profile]:
+        """Return what is free over time for each kind of work."""
+        if self._views is None:
+            self._views = {kind: Profile(self.memory) for kind in self._kinds}
+            for kind, end, mib in self._leases:
+                self.book(kind, 0, end, mib)
+        return self._views
+
+    def free(self, kind: Kind, time: Seconds) -> Mib:
+        """Return what is free for one kind of work at `time`; negative where leases overlap."""
+        if self._views is not None:
+            return self._views[kind].at(time)
+        free = self.memory
+        for holder, end, mib in self._leases:
+            if time < end:
+                free -= mib if holder == kind else self.memory
+        return free
+
+    def lasts(self, kind: Kind, time: Seconds) -> Seconds:
+        """Return until when something stays free here for one kind of work, if it is at `time`."""
+        return FOREVER if self._views is None else self._views[kind].reach(1, time)
 
     def book(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int = 1) -> None:
         """Take `mib` for work of `kind` over [start, end); `sign` -1 gives it back."""
@@ -46,7 +85,11 @@ class Card:
         self.first_end = min(self.first_end or end, end)
         self.last_end = max(self.last_end, end)
         self._leased += mib
-        self.book(kind, 0, end, mib)
+        if self._leases is _NO_LEASES:
+            self._leases = []
+        self._leases.append((kind, end, mib))
+        if self._views is not None:
+            self.book(kind, 0, end, mib)
 
     def first_chance(self, whole: bool) -> Seconds:
         """Return a time before which leases leave nothing free here (`whole`: not all of the card)."""
@@ -144,13 +187,11 @@ class Shelf:
         self._partly: list[tuple[Mib, int]] = []
         self._idle: list[set[int]] = [set() for _ in bay.sites]
         self._by_count: list[set[int]] = [set() for _ in range(bay.largest + 1)]
-        self._by_count[0].update(range(len(bay.sites)))
         self.most_idle = 0
         self.most_free: Mib = 0
         self._chances: dict[bool, list[list[tuple[Seconds, int]]]] = {}
         self._order: dict[tuple[bool, int], list[tuple[Seconds, int]]] = {}
-        for card in bay.cards:
-            self.refresh(card, time)
+        self._read(time)
 
     def view(self, card: Card) -> Profile:
         """Return what is free on `card` for the kind of work that this shelf serves."""
@@ -158,7 +199,7 @@ class Shelf:
 
     def refresh(self, card: Card, time: Seconds) -> None:
         """Take note of what is free on `card` at `time`."""
-        free, old, order = max(0, self.view(card).at(time)), self._free[card.order], card.order
+        free, old, order = max(0, card.free(self._kind, time)), self._free[card.order], card.order
         if free == old:
             return
         self._free[order] = free
@@ -176,16 +217,15 @@ class Shelf:
         """Return how many cards are wholly free."""
         return sum(map(len, self._idle))
 
-    def open_sites(self) -> Iterator[tuple[Site, int, list[Profile]]]:
-        """Yield each node that has some of a card free, with its number of idle cards and what is free."""
+    def open_sites(self) -> Iterator[tuple[Site, int, list[Card]]]:
+        """Yield each node that has some of a card free, with its number of idle cards, and the free ones."""
         orders: dict[int, list[int]] = {}
         for _, order in self._partly:
             orders.setdefault(self.bay.cards[order].site, []).append(order)
         for number, cards in enumerate(self._idle):
             found = [*cards, *orders.get(number, ())]
             if found:
-                views = [self.view(self.bay.cards[order]) for order in found]
-                yield self.bay.sites[number], len(cards), views
+                yield self.bay.sites[number], len(cards), [self.bay.cards[order] for order in found]
 
     def serves(self, node: str) -> bool:
         """Say whether the bay has cards (or CPU-only work) in `node`."""
@@ -348,6 +388,20 @@ class Shelf:
                 for site in self.bay.sites
             ]
         return found
+
+    def _read(self, time: Seconds) -> None:
+        """Take note of what is free on all cards."""
+        for card in self.bay.cards:
+            free = max(0, card.free(self._kind, time))
+            self._free[card.order] = free
+            if free == card.memory:
+                self._idle[card.site].add(card.order)
+            elif free:
+                self._partly.append((free, card.order))
+        self._partly.sort()
+        for number, cards in enumerate(self._idle):
+            self._by_count[len(cards)].add(number)
+        self._note_most()
 
     def _note_most(self) -> None:
         count = self.bay.largest

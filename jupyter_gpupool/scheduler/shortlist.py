@@ -170,13 +170,13 @@ class Shortlist:
                 cpus = max((site.cpus.at(now) for site in shelf.bay.sites), default=0)
                 memory = max((site.memory.at(now) for site in shelf.bay.sites), default=0)
                 rooms.append(Room(0, 0, cpus * overcommit // 1000, memory, FOREVER))
-            for site, idle, views in shelf.open_sites():
+            for site, idle, cards in shelf.open_sites():
                 room = Room(
                     idle,
-                    max(view.at(now) for view in views),
+                    max(card.free("job", now) for card in cards),
                     site.cpus.at(now) * overcommit // 1000,
                     site.memory.at(now),
-                    max(view.reach(1, now) for view in views) - now,
+                    max(card.lasts("job", now) for card in cards) - now,
                 )
                 if not any(map(room.within, rooms)):
                     rooms = [other for other in rooms if not other.within(room)]
