@@ -24,6 +24,7 @@ from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.policy.problems import PolicyError
 from jupyter_gpupool.policy.units import UnitError, parse_duration
+from jupyter_gpupool.scheduler.timeline import FOREVER
 from jupyter_gpupool.simulator.engine import Setting
 from jupyter_gpupool.simulator.figures import LABELS, shown
 from jupyter_gpupool.simulator.journal import write_events
@@ -51,6 +52,7 @@ def _arguments(parser: Parser) -> None:
     add("--policy", metavar="FILE", help="the policy; without one, each group's quota follows its work")
     add("--compare", metavar="FILE", action="append", default=[], help="another policy beside it; repeatable")
     add("--peers", action="store_true", help="beside it, FIFO and EASY backfill without quotas")
+    add("--start", metavar="TIME", help="when it begins (a trace with dates: its first day; else a Monday)")
     add("--horizon", metavar="TIME", help="how long to play, such as 7d; without it, until all is over")
     add("--from", dest="first", metavar="DATE", help="leave out what a trace submits before this day")
     add("--until", dest="last", metavar="DATE", help="leave out what a trace submits from this day on")
@@ -80,8 +82,8 @@ def _run(options: argparse.Namespace) -> int:
         raise Refused("invalid_option", f"{error.filename} cannot be written: {error.strerror}.") from None
     for runs in results:
         if runs[0].refused:
-            refused = plural(runs[0].refused, "row")
-            remark(f"{runs[0].name}: {refused} could never run and were left out: {runs[0].because}")
+            left_out = plural(runs[0].refused, "row")
+            remark(f"{runs[0].name}: {left_out} left out that could never run. {runs[0].because}")
     answer(options, _reply(options, results), _lines(results))
     return 0
 
@@ -103,6 +105,8 @@ def _results(options: argparse.Namespace) -> list[list[Result]]:
     name = options.policy or options.workload if scenario or options.policy else DERIVED
     latency = parse_duration(options.start_latency, what="--start-latency", zero=True)
     start = MONDAY_9 if workload.start is None else workload.start
+    if options.start:
+        start = _time(options.start, named.zone)
     plan_every = parse_duration(options.plan_every, what="--plan-every", zero=True)
     setting = Setting(pool, named, start, horizon, latency, plan_every)
     settings = [(name, setting)]
@@ -122,9 +126,10 @@ def _read(options: argparse.Namespace, zone: ZoneInfo) -> Workload:
         )
     workload = read_workload(path, zone)
     if options.first or options.last:
-        start = workload.start or 0
-        first = max(0, _day(options.first, zone) - start) if options.first else 0
-        last = _day(options.last, zone) - start if options.last else 1 << 62
+        if workload.start is None:
+            raise WorkloadError(f"{options.workload} has no dates, so --from and --until cannot cut it.")
+        first = max(0, _time(options.first, zone) - workload.start) if options.first else 0
+        last = _time(options.last, zone) - workload.start if options.last else FOREVER
         workload = between(workload, first, last)
     if not workload.tasks:
         raise WorkloadError(f"{options.workload} has nothing to play.")
@@ -154,11 +159,11 @@ def _policy(path: str) -> Policy:
         raise Refused("invalid_option", f"{path} cannot be read as a policy file.") from None
 
 
-def _day(text: str, zone: ZoneInfo) -> int:
+def _time(text: str, zone: ZoneInfo) -> int:
     try:
         return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp())
     except ValueError:
-        raise UnitError(f'"{text}" is not a day.', "Write it as 2017-09-18.") from None
+        raise UnitError(f'"{text}" is not a time.', 'Write it as 2017-09-18 or "2017-09-18 09:00".') from None
 
 
 def _reply(options: argparse.Namespace, results: list[list[Result]]) -> dict[str, Any]:

@@ -90,7 +90,8 @@ def read_workload(path: Path, zone: ZoneInfo) -> Workload:
                 if needed <= columns:
                     return read(path.name, rows, zone)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise WorkloadError(f"{path} cannot be read: {reason}.") from None
     raise WorkloadError(
         f"{path.name} has none of the known sets of columns. Its first line should name at least "
         f"submit and duration; further columns are {', '.join(sorted(_COLUMNS))}."

@@ -133,11 +133,25 @@ def test_a_trace_is_cut_by_days(simulate: Callable[..., Said]) -> None:
     assert found["jobs_completed"] == 3
 
 
+def test_rows_that_could_never_run_are_told(simulate: Callable[..., Said]) -> None:
+    Path("one.yaml").write_text(POLICY % 1)
+    said = simulate("work.csv", "--policy", "one.yaml", "--json")
+    assert (said.json["refused"], said.json["jobs_completed"]) == (1, 2)
+    assert "one.yaml: 1 row left out that could never run. " in said.err
+
+
+def test_it_begins_when_one_says(simulate: Callable[..., Said]) -> None:
+    simulate("work.csv", "--policy", "one.yaml", "--start", "2026-06-01 08:00", "--events", "e.jsonl")
+    assert '"start":"2026-06-01T08:00:00+00:00"' in Path("e.jsonl").read_text().splitlines()[0]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("nothing",), "no file and no scenario 'nothing'.*site-before"),
-        (("nothing.csv",), "nothing.csv"),
+        (("nothing.csv",), r"^nothing.csv cannot be read: No such file or directory\.$"),
+        (("work.csv", "--from", "2017-09-18"), "has no dates"),
+        (("work.csv", "--start", "soon"), '"soon" is not a time'),
         (("one.yaml",), "none of the known sets of columns"),
         (("work.csv", "--policy", "work.csv"), "work.csv"),
         (("work.csv", "--policy", "no.yaml"), "no.yaml"),
