@@ -357,7 +357,7 @@ def on_card(card: Json) -> str:
 
 def _partition_row(partition: Json) -> tuple[str, ...]:
     purposes = ", ".join(f"{kind}s" for kind in partition["for"])
-    return partition["name"], purposes, str(partition["gpus"]), ", ".join(map(str, partition["slices"]))
+    return partition["name"], purposes, str(partition["gpus"]), "; ".join(map(str, partition["slices"]))
 
 
 def _simulated(found: Iterable[Json]) -> list[str]:

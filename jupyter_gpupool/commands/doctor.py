@@ -19,7 +19,9 @@ from pathlib import Path
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError
+from jupyter_gpupool.client.find import place
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.client.text import memory
 from jupyter_gpupool.client.transport import Connection
 from jupyter_gpupool.commands import Command, answer, hub_checks
 from jupyter_gpupool.commands.findings import Finding, Verdict
@@ -46,9 +48,15 @@ def _run(options: argparse.Namespace) -> int:
 def findings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check everything, in the order in which the pool would need it.
 
-    Where the system runs a Hub's pool, that one is checked, unless `GPUPOOL_HOME` names another.
+    In a session of a Hub, or where somebody else's pool is named, the way there is checked. Where the system
+    runs a Hub's pool, that one is, unless `GPUPOOL_HOME` names another.
     """
     site = None if environ.get("GPUPOOL_HOME") else hub_checks.Site.of(hub_checks.UNITS)
+    if environ.get("GPUPOOL_HUB_URL") or (environ.get("GPUPOOL_URL") and not site):
+        yield python()
+        yield system()
+        yield from elsewhere(environ)
+        return
     if site:
         environ = {**environ, **site.environment}
     home = Home.of(environ)
@@ -82,6 +90,30 @@ def system() -> Finding:
     if platform.system() != "Linux":
         return Finding("system", "problem", f"{name}: jobs run on Linux; this machine can be a client.")
     return Finding("system", "ok", f"{name}, {len(os.sched_getaffinity(0))} cores for this process.")
+
+
+def elsewhere(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check a pool that somebody else serves, and what this session has of it."""
+    try:
+        there = place(environ)
+        found = Client(there.connection(pauses=())).whoami()
+    except PoolError as error:
+        yield Finding("pool", "problem", str(error))
+        return
+    groups = ", ".join(group["name"] for group in found["groups"]) or "of no group"
+    simulated = f", simulated as {found['pool']}" if found["simulated"] else ""
+    yield Finding(
+        "pool",
+        "ok",
+        f"{there.url} answers, version {found['version']}{simulated}; you are {found['user']} ({groups}).",
+    )
+    sizes = [int(size) for size in environ.get("GPUPOOL_GPU_MEMORY_MIB", "").split(",") if size]
+    if sizes:
+        held = " + ".join(memory(size) for size in sizes)
+        cards = environ.get("GPUPOOL_GPUS", "")
+        yield Finding("session", "ok", f"it holds {held} of {cards.replace(',', ', ')}.")
+    elif environ.get("GPUPOOL_LEASE_ID"):
+        yield Finding("session", "ok", "it holds no GPU: it was started with CPU only.")
 
 
 def folder(home: Home) -> Iterator[Finding]:

@@ -38,8 +38,19 @@ def without_notify(text: str) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         return ""
-    root.value = [(key, value) for key, value in root.value if key.value != _SECRET]
+    root.value = [(key, _spelt_out(value)) for key, value in root.value if key.value != _SECRET]
     return str(yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True, width=110))
+
+
+def _spelt_out(node: yaml.Node) -> yaml.Node:
+    """Return a copy in which what the file shares by anchors stands in full: their names are lost by now."""
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(_spelt_out(key), _spelt_out(value)) for key, value in node.value]
+        return yaml.MappingNode(node.tag, pairs, flow_style=node.flow_style)
+    if isinstance(node, yaml.SequenceNode):
+        return yaml.SequenceNode(node.tag, list(map(_spelt_out, node.value)), flow_style=node.flow_style)
+    assert isinstance(node, yaml.ScalarNode)
+    return yaml.ScalarNode(node.tag, node.value, style=node.style)
 
 
 def public(error: str | None) -> str | None:

@@ -286,6 +286,26 @@ def test_the_doctor_names_what_is_missing(shell: Shell, monkeypatch: pytest.Monk
     assert "problem  cards" in said.out
 
 
+def test_the_doctor_in_a_hubs_session_checks_the_way_to_the_hubs_pool(
+    shell: Shell, fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPOOL_HUB_URL", fake.url)
+    monkeypatch.setenv("GPUPOOL_LEASE_ID", "7")
+    monkeypatch.setenv("GPUPOOL_GPUS", "GPU-a")
+    monkeypatch.setenv("GPUPOOL_GPU_MEMORY_MIB", "4096")
+    fake.answers["GET whoami"] = (200, samples.WHOAMI)
+    found = {finding["subject"]: finding for finding in shell("doctor", "--json").json["findings"]}
+    assert list(found) == ["python", "system", "pool", "session"]
+    assert found["pool"]["sentence"].endswith("simulated as 1x2x8GiB; you are ada (vision).")
+    assert found["session"]["sentence"] == "it holds 4 GiB of GPU-a."
+    monkeypatch.delenv("GPUPOOL_GPU_MEMORY_MIB")
+    assert "it holds no GPU" in shell("doctor").out
+    fake.end()
+    down = shell("doctor")
+    assert down.code == 1
+    assert "problem  pool" in down.out
+
+
 def test_status_and_stop_start_no_service(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -318,7 +318,7 @@ def test_the_cards():
         "Not available: node2.",
         "",
         "PARTITION    FOR             GPUS  SLICES",
-        "development  sessions, jobs    16  1/8, 1",
+        "development  sessions, jobs    16  1/8; 1",
         "",
         "The policy file has an error, and the last good one holds: policy.yaml:3: …",
         "",

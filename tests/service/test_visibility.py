@@ -61,6 +61,11 @@ def test_in_a_policy_on_one_line_too() -> None:
     assert yaml.safe_load(shown) == {"users": {"ada": {"gpus": 1}}}
 
 
+def test_what_the_file_shares_by_anchors_is_spelt_out() -> None:
+    shown = without_notify("a: &owed {gpus: 6}\nb: [*owed, *owed]\nc: '1'\n")
+    assert shown == "a: {gpus: 6}\nb: [{gpus: 6}, {gpus: 6}]\nc: '1'\n"
+
+
 def test_an_error_does_not_say_them_either() -> None:
     error = (
         'policy.yaml:3: notify.smtp: "me:pass" is not an address.\npolicy.yaml:7: groups.a: There is no b.'
