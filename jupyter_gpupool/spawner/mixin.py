@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -21,15 +20,13 @@ from jupyter_gpupool.devices.modes import merged
 from jupyter_gpupool.spawner.answers import Spawn, Work, understood
 from jupyter_gpupool.spawner.choice import Choice, ours_of, read_choice, split_form, without_ours
 from jupyter_gpupool.spawner.form import render, unavailable
-from jupyter_gpupool.spawner.news import ASKING, GRANTED, News, plain_event
+from jupyter_gpupool.spawner.news import ASKING, News, plain_event
 from jupyter_gpupool.spawner.pool import Pool
 from jupyter_gpupool.spawner.queue import Queue
 from jupyter_gpupool.spawner.refusal import UNAVAILABLE, Refusal
-from jupyter_gpupool.spawner.turns import Turns
+from jupyter_gpupool.spawner.turns import TURN_S, Turns, my_turn
 
 QUEUE_TIMEOUT_S = 12 * 3600
-TURN_S = 600
-"""Seconds that a start may wait for its turn."""
 _GIVE_BACK_S = 5.0
 
 
@@ -144,7 +141,7 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
         try:
             choice = read_choice(self.user_options, alone=self._alone())
             self._take(await self._lease_for(choice))
-            async with self._turn():
+            async with my_turn(self.turns, self._news):
                 address = await self._start_backend(self._restore_start_timeout())
             await self._check_lease()
             started = True
@@ -177,26 +174,6 @@ class GpuPoolMixin(Spawner):  # type: ignore[misc]
     def turns(self) -> Turns:
         """The line in which servers start; one host does only a few at a time."""
         return Turns()
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Wait for the turn to start, and keep it meanwhile."""
-        with self.turns.line_up() as place:
-            try:
-                async with asyncio.timeout(TURN_S):
-                    async for before in place.until_mine():
-                        start = "server starts" if before == 1 else "servers start"
-                        words = f"Your place is ready; {before} {start} before yours."
-                        self._news.say(plain_event(GRANTED, words))
-            except TimeoutError:
-                raise Refusal(
-                    f"Many servers start now, and it was not your server's turn within {duration(TURN_S)}. "
-                    "Try again in a few minutes; if it lasts, tell your administrator.",
-                    reason="no_turn",
-                    status_code=UNAVAILABLE,
-                ) from None
-            self._news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
-            yield
 
     async def _start_backend(self, seconds: int) -> Any:
         """Let the backend start the server; return where it is."""

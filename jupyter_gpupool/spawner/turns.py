@@ -1,15 +1,21 @@
 """Servers of one host start a few at a time: all together, none of them would be up before its timeout.
 
-Owns: whose turn it is, and how many come before each of those who wait. Never: how a server starts.
+Owns: whose turn it is, and what those who wait are told. Never: how a server starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from jupyter_gpupool.client.text import duration
+from jupyter_gpupool.spawner.news import GRANTED, News, plain_event
+from jupyter_gpupool.spawner.refusal import UNAVAILABLE, Refusal
+
+TURN_S = 600
+"""Seconds that a start may wait for its turn."""
 _TURNS = "gpupool_turns"
 
 
@@ -67,3 +73,30 @@ class Place:
         while before := self._turns.before(self._place):
             yield before
             await self._turns.moves()
+
+
+@asynccontextmanager
+async def my_turn(turns: Turns, news: News) -> AsyncIterator[None]:
+    """Wait for the turn to start, telling how many come before, and keep it meanwhile.
+
+    Raises
+    ------
+    Refusal
+        It did not come within `TURN_S`.
+    """
+    with turns.line_up() as place:
+        try:
+            async with asyncio.timeout(TURN_S):
+                async for before in place.until_mine():
+                    start = "server starts" if before == 1 else "servers start"
+                    words = f"Your place is ready; {before} {start} before yours."
+                    news.say(plain_event(GRANTED, words))
+        except TimeoutError:
+            raise Refusal(
+                f"Many servers start now, and it was not your server's turn within {duration(TURN_S)}. "
+                "Try again in a few minutes; if it lasts, tell your administrator.",
+                reason="no_turn",
+                status_code=UNAVAILABLE,
+            ) from None
+        news.say(plain_event(GRANTED, "Your place is ready; the server is starting."))
+        yield

@@ -13,9 +13,9 @@ import pytest
 from jupyter_gpupool.client.text import Clock
 from jupyter_gpupool.spawner import pool as pool_module
 from jupyter_gpupool.spawner import queue as queue_module
-from jupyter_gpupool.spawner.mixin import TURN_S
 from jupyter_gpupool.spawner.news import News, plain_event, waiting_event
 from jupyter_gpupool.spawner.queue import most_waiting
+from jupyter_gpupool.spawner.turns import TURN_S
 from tests.spawner.backends import StubBackend
 from tests.spawner.conftest import Site
 from tests.spawner.scripted_pool import error

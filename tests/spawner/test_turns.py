@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpupool.spawner import local
-from jupyter_gpupool.spawner import mixin as mixin_module
+from jupyter_gpupool.spawner import turns as turns_module
 from jupyter_gpupool.spawner.local import GpuPoolLocalSpawner
 from jupyter_gpupool.spawner.turns import Turns
 from tests.spawner.backends import PooledStub, StubBackend
@@ -115,7 +115,7 @@ async def test_a_line_that_does_not_move_is_one_sentence(
     site: Site, stub: type[StubBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one_starts_and_one_waits(site, stub)
-    monkeypatch.setattr(mixin_module, "TURN_S", 0)
+    monkeypatch.setattr(turns_module, "TURN_S", 0)
     site.settings["slow_spawn_timeout"] = 10
     third = site.user("vision")
     status, body = await site.start(third, {})
