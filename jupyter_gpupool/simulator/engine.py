@@ -101,6 +101,7 @@ class Simulation:
         self._stored: dict[Key, Account] = {}
         self._accounts = Accounts(self._stored, ())
         self._due: list[tuple[Seconds, int]] = []
+        self._promised: list[tuple[Seconds, int]] = []
         self._edge = self.frame.next_edge(setting.start)
         self._plan_at = setting.start
         self._unplanned: set[int] = set()
@@ -113,7 +114,7 @@ class Simulation:
         while (now := self._soonest()) is not None and (last is None or now <= last):
             freed = self._ends(now)
             new = self._submits(now)
-            freed = self._edges(now) or freed
+            freed = self._edges(now) or self._is_promised(now) or freed
             if self._works:
                 self._decide(now, new, freed=freed)
             self.end = now
@@ -124,12 +125,24 @@ class Simulation:
 
     def _soonest(self) -> Seconds | None:
         """Return when something happens next; a window's edge counts only while something waits."""
-        times = [self._due[0][0]] if self._due else []
+        while self._promised and not self._holds(*self._promised[0]):
+            heappop(self._promised)
+        times = [heap[0][0] for heap in (self._due, self._promised) if heap]
         if self._next < len(self._tasks):
             times.append(self.setting.start + self._tasks[self._next].submit)
         if self._works and self._edge is not None and (times or self._waits_for_window()):
             times.append(self._edge)
         return min(times, default=None)
+
+    def _is_promised(self, now: Seconds) -> bool:
+        """Say whether somebody was promised this moment: it is looked at once, however late an end may be."""
+        due = False
+        while self._promised and self._promised[0][0] <= now:
+            due = self._holds(*heappop(self._promised)) or due
+        return due
+
+    def _holds(self, start: Seconds, id: int) -> bool:
+        return id in self._promises and self._promises[id].start == start
 
     def _waits_for_window(self) -> bool:
         return any(work.window is not None for work in self._works.values())
@@ -275,6 +288,8 @@ class Simulation:
             known = self._promises.get(id)
             if known is None or known.start != promise.start:
                 self.journal.promise(now, self._works[id], promise.start, causes.get(id))
+                if id not in causes:
+                    heappush(self._promised, (promise.start, id))
         self._promises = kept
 
     # -- what follows ----------------------------------------------------------------------------

@@ -128,3 +128,26 @@ def test_events_are_in_order_of_time_and_complete(run: Callable[..., Result]) ->
     starts = [event for event in result.events if event["event"] == "start"]
     assert all({"gpus", "partition", "borrowed", "lent"} <= start.keys() for start in starts)
     assert len({start["id"] for start in starts}) == len(starts), "nothing is started twice"
+
+
+@pytest.mark.parametrize("setting", [{}, {"plan_every": 0}, {"latency": 20}], ids=str)
+def test_nobody_starts_later_than_promised_without_a_named_cause(
+    run: Callable[..., Result], setting: dict[str, Any]
+) -> None:
+    promised: dict[int, int] = {}
+    causes: dict[int, str] = {}
+    late = set()
+    for event in run(crowd(7), **setting).events:
+        id, t = event["id"], event["t"]
+        if event["event"] == "promise":
+            if event["cause"]:
+                causes[id] = event["cause"]
+                late.add(event["cause"].split()[0])
+            else:
+                assert event["start_t"] <= promised.get(id, event["start_t"])
+                causes.pop(id, None)
+            promised[id] = event["start_t"]
+        elif event["event"] == "start" and id in promised:
+            assert t <= promised[id] or id in causes
+    assert promised
+    assert late == ({"session", "late"} if "latency" in setting else {"session"})
