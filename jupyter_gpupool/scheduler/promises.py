@@ -166,8 +166,7 @@ class Promises:
             if distance(lease) == 0:
                 return f"extension of {lease.kind} {lease.work}"
         overdue = [other for other in board.snapshot.promises if other.start < now and other is not promise]
-        for other in sorted(
-            overdue, key=lambda one: not uuids & {share.uuid for share in one.placement.gpus}
-        ):
-            return f"late start of job {other.work}"
+        if overdue:
+            nearest = max(overdue, key=lambda one: bool(uuids & {share.uuid for share in one.placement.gpus}))
+            return f"late start of job {nearest.work}"
         return POLICY_CHANGE
