@@ -102,6 +102,16 @@ class TestPromises:
         assert [(move.work, move.was, move.now) for move in decided.moves] == [(2, 60, 76)]
         assert decided.moves[0].cause == "late end of job 1"
 
+    def test_a_late_start_moves_what_comes_after_it_and_is_named(self, pool):
+        settled = self.base(pool)
+        later = replace(settled, waiting=(*settled.waiting, pool.job(3, 2, submitted=9)))
+        both = pool.after(later, plan(later, 10), 10)
+        assert [(promise.work, promise.start) for promise in both.promises] == [(2, 60), (3, 160)]
+        decided = plan(replace(both, leases=()), 75)
+        assert started(decided) == [2]
+        assert promised(decided) == {3: 175}
+        assert decided.moves[0].cause == "late start of job 2"
+
     def test_an_extension_is_named(self, pool):
         settled = replace(self.base(pool), leases=(replace(self.running, end=90),))
         decided = plan(settled, 10)
