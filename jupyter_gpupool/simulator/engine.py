@@ -87,7 +87,6 @@ class Simulation:
         self.journal = Journal(setting.start)
         self.refused = Refused()
         self.end = setting.start
-        self.passes = 0
         self.frame = self._frame(setting.start)
         self._entry = Entry(setting.policy, self.frame)
         self._rules = setting.discipline.rules(self.frame)
@@ -112,11 +111,11 @@ class Simulation:
         setting = self.setting
         last = None if setting.horizon is None else setting.start + setting.horizon
         while (now := self._soonest()) is not None and (last is None or now <= last):
-            freed = self._ends(now)
+            ended = self._ends(now)
             new = self._submits(now)
-            freed = self._edges(now) or self._is_promised(now) or freed
+            edge, promised = self._edges(now), self._is_promised(now)
             if self._works:
-                self._decide(now, new, freed=freed)
+                self._decide(now, new, freed=ended or edge or promised)
             self.end = now
         if last is not None:
             self.end = last
@@ -211,7 +210,6 @@ class Simulation:
             snapshot = self._snapshot(now, everything=freed or whole)
             if not snapshot.waiting:
                 return
-            self.passes += 1
             decide = discipline.plan if whole and discipline.plan else discipline.fill
             found = decide(snapshot, now)
             kept = any(start.work in self._promises for start in found.starts)
