@@ -54,6 +54,29 @@ def test_outside_a_job_nothing_happens(tmp_path, monkeypatch):
     assert jobside.checkpoint_dir() == str(tmp_path / "checkpoint")
 
 
+LATE = """
+import os, signal, gpupool_job
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)  # Python has given up its handlers by now
+
+late = Late()
+assert not gpupool_job.should_stop()
+open(os.environ["GPUPOOL_JOB_DIR"] + "/stop", "w").close()
+assert gpupool_job.should_stop()
+print("saved", flush=True)
+"""
+
+
+def test_a_signal_that_comes_while_a_job_ends_that_knows_already_does_not_kill_it(job):
+    environ = {**os.environ, "PYTHONPATH": str(PORTABLE)}
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], env=environ, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+
+
 def test_a_marker_says_stop(job):
     code = "import gpupool_job; print(gpupool_job.should_stop())"
     run = [sys.executable, "-c", code]

@@ -30,7 +30,10 @@ def should_stop() -> bool:
     the program handles SIGTERM itself. All processes of the job get the same answer.
     """
     _listen()
-    return _stopping.is_set() or os.path.exists(_in_job("stop") or "")
+    asked = _stopping.is_set() or os.path.exists(_in_job("stop") or "")
+    if asked:
+        _heard()
+    return asked
 
 
 def progress(fraction: float | None = None, **values: object) -> None:
@@ -116,6 +119,15 @@ def _listen() -> None:
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     ):
         signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _heard() -> None:
+    """Let no further SIGTERM end this program: it knows, and while Python ends it has no handlers."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is _on_sigterm
+    ):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _on_sigterm(number: int, frame: object) -> None:
