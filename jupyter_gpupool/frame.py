@@ -7,23 +7,25 @@ when one of them changes; service and simulator plan with it alike. Never: a que
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
-from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.devices.base import NodeInfo, Pool
 from jupyter_gpupool.policy import model as policy_model
 from jupyter_gpupool.policy.calendar import windows
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.model import (
+    Budget,
     Gpu,
     Group,
     Lease,
+    Lend,
     Node,
     Partition,
     Placement,
     PriorityClass,
     Promise,
     Quota,
+    Reservation,
     Settings,
     Snapshot,
     Usage,
@@ -34,6 +36,40 @@ from jupyter_gpupool.scheduler.model import (
 HORIZON_S = 60 * 86400
 """How far ahead windows are known; every job is shorter."""
 FRESH_S = 3600
+
+
+@dataclass(frozen=True)
+class Boost:
+    """Extra quota over [start, end): for a group, or for one `user` of it; taken from `giver`, if it names one.
+
+    `amounts` have the keys of a `Quota`; of a user only the cards are bounded.
+    """
+
+    group: str
+    amounts: Mapping[str, int]
+    start: int
+    end: int
+    user: str | None = None
+    giver: str | None = None
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What people have granted beside the policy: all with an end, but drains, which last until undone.
+
+    `drains` map a node's name to why it takes no new work.
+    """
+
+    boosts: tuple[Boost, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    drains: Mapping[str, str] = field(default_factory=dict)
+
+    def edges(self) -> list[int]:
+        """Return the moments at which one of them begins or ends."""
+        return [edge for grant in (*self.boosts, *self.reservations) for edge in (grant.start, grant.end)]
+
+
+NO_GRANTS = Grants()
 
 
 @dataclass(frozen=True)
@@ -49,6 +85,8 @@ class Frame:
     windows: Mapping[str, tuple[tuple[int, int], ...]]
     settings: Settings
     made: int
+    reservations: tuple[Reservation, ...] = ()
+    edges: tuple[int, ...] = ()
 
     def snapshot(
         self,
@@ -56,6 +94,7 @@ class Frame:
         leases: tuple[Lease, ...],
         promises: tuple[Promise, ...],
         usage: Usage,
+        budgets: Mapping[str, Budget] | None = None,
     ) -> Snapshot:
         """Return the pool with what waits (by submit time, then id) and what is held in it."""
         return Snapshot(
@@ -71,12 +110,14 @@ class Frame:
             promises=promises,
             usage=usage,
             settings=self.settings,
+            budgets=budgets or {},
+            reservations=self.reservations,
         )
 
     def next_edge(self, now: int) -> int | None:
-        """Return the next moment at which a window opens or closes."""
-        edges = (edge for spans in self.windows.values() for span in spans for edge in span if edge > now)
-        return min(edges, default=None)
+        """Return the next moment at which a window opens or closes, or a grant begins or ends."""
+        edges = (edge for spans in self.windows.values() for span in spans for edge in span)
+        return min((edge for edge in (*edges, *self.edges) if edge > now), default=None)
 
     def cards_of(self, placement: Placement) -> dict[str, Gpu]:
         """Return the cards of a placement that are still there, by UUID."""
@@ -89,7 +130,13 @@ class Frame:
 
 
 def frame_of(
-    policy: Policy, pool: Pool, health: Mapping[str, str], now: int, slots: int | None, host: str
+    policy: Policy,
+    pool: Pool,
+    health: Mapping[str, str],
+    now: int,
+    slots: int | None,
+    host: str,
+    grants: Grants = NO_GRANTS,
 ) -> Frame:
     """Translate.
 
@@ -102,20 +149,62 @@ def frame_of(
     host
         The host's name, for the sentence about `slots`.
     """
+    jobs = policy.jobs
     return Frame(
-        nodes=tuple(Node(node.name, node.cpus_milli, node.memory_mib) for node in pool.nodes()),
+        nodes=tuple(_node(node, grants.drains) for node in pool.nodes()),
         gpus=_gpus(policy, pool, health),
         partitions={name: _partition(name, found) for name, found in policy.partitions.items()},
-        groups={name: _group(name, found) for name, found in policy.groups.items()},
+        groups=_boosted({name: _group(name, found) for name, found in policy.groups.items()}, grants, now),
         users={name: _limits(found) for name, found in policy.users.items()},
         priorities={name: _priority(name, found) for name, found in policy.priorities.items()},
         windows={
-            name: windows(calendar, policy.zone, now, now + HORIZON_S)
+            name: windows(calendar, policy.zone, now - _looks_back(policy), now + HORIZON_S)
             for name, calendar in policy.calendars.items()
         },
-        settings=Settings(promises=policy.jobs.promises, slots=slots, host=host, zone=policy.zone),
+        settings=Settings(
+            promises=jobs.promises,
+            min_run_time=jobs.min_run_time,
+            borrow_max_time=jobs.borrow_max_time,
+            slots=slots,
+            host=host,
+            zone=policy.zone,
+        ),
         made=now,
+        reservations=tuple(found for found in grants.reservations if found.end > now),
+        edges=tuple(sorted(grants.edges())),
     )
+
+
+def _looks_back(policy: Policy) -> int:
+    """Return how long ago a window may have ended that still matters, with time to use the frame."""
+    settles = [found.lend.settle for found in policy.partitions.values() if found.lend is not None]
+    return max(settles, default=0) + 2 * FRESH_S
+
+
+def _node(found: NodeInfo, drains: Mapping[str, str]) -> Node:
+    why = drains.get(found.name, "")
+    return Node(found.name, found.cpus_milli, found.memory_mib, not why, why)
+
+
+def _boosted(groups: dict[str, Group], grants: Grants, now: int) -> dict[str, Group]:
+    """Return the groups with what boosts add to their quotas now, and to the limits above them."""
+    for boost in grants.boosts:
+        if boost.user is None and boost.start <= now < boost.end and boost.group in groups:
+            groups[boost.group] = _more(groups[boost.group], boost.amounts, 1)
+            if boost.giver in groups:
+                groups[boost.giver] = _more(groups[boost.giver], boost.amounts, -1)
+    return groups
+
+
+def _more(group: Group, amounts: Mapping[str, int], sign: int) -> Group:
+    quota = group.quota
+    owed = {**quota.quota}
+    limit = None if quota.limit is None else {**quota.limit}
+    for resource, amount in amounts.items():
+        owed[resource] = max(0, owed.get(resource, 0) + sign * amount)
+        if limit is not None and resource in limit and sign > 0:
+            limit[resource] += amount
+    return replace(group, quota=replace(quota, quota=owed, limit=limit))
 
 
 def _gpus(policy: Policy, pool: Pool, health: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -138,14 +227,23 @@ def _gpus(policy: Policy, pool: Pool, health: Mapping[str, str]) -> tuple[Gpu, .
 
 
 def _partition(name: str, found: policy_model.Partition) -> Partition:
-    return Partition(name, frozenset(found.kinds), found.cpu_overcommit)
+    return Partition(name, frozenset(found.kinds), found.cpu_overcommit, _lend(found))
+
+
+def _lend(found: policy_model.Partition) -> Lend | None:
+    lend = found.lend
+    if lend is None:
+        return None
+    shares = [cut.share for cut in found.slices if cut.share]
+    smallest = min(shares, key=lambda share: share[0] / share[1], default=(1, 1))
+    return Lend(lend.to, lend.during, lend.by_day, lend.headroom, smallest, lend.settle)
 
 
 def _group(name: str, found: policy_model.Group) -> Group:
-    """Return a group that may use just what it is owed: it borrows nothing, and lends nothing."""
-    owed = found.quota.amounts()
-    none = MappingProxyType(dict.fromkeys(owed, 0))
-    return Group(name, found.parent, Quota(owed, limit=owed, lend=none), found.weight, _limits(found.user))
+    limit = None if found.limit is None else found.limit.amounts()
+    lend = None if found.lend is None else found.lend.amounts()
+    quota = Quota(found.quota.amounts(), limit=limit, lend=lend)
+    return Group(name, found.parent, quota, found.weight, _limits(found.user))
 
 
 def _limits(found: policy_model.UserLimits) -> UserLimits:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.frame import frame_of
+from jupyter_gpupool.frame import Boost, Grants, frame_of
 from jupyter_gpupool.policy.load import load_policy
+from jupyter_gpupool.scheduler.model import Reservation
 from jupyter_gpupool.scheduler.words import time_text
 
 POLICY = load_policy("""
@@ -42,11 +43,10 @@ def test_times_are_written_as_the_sites_clocks_show_them() -> None:
     assert time_text(NOW, NOW, FRAME.settings.zone) == "02:00 CEST"
 
 
-def test_a_group_may_use_what_it_is_owed_and_no_more() -> None:
+def test_a_group_has_its_quota_its_limit_and_what_it_lends() -> None:
     quota = FRAME.groups["vision"].quota
     assert quota.quota == {"gpu_milli": 6000, "cpus_milli": 40000, "gpu_milli.h200": 2000}
-    assert quota.limit == quota.quota
-    assert set((quota.lend or {}).values()) == {0}
+    assert (quota.limit, quota.lend) == ({"gpu_milli": 12000}, {"gpu_milli": 3000})
     assert (FRAME.groups["vision"].parent, FRAME.groups["science"].parent) == ("science", "pool")
     assert (FRAME.groups["vision"].weight, FRAME.groups["vision"].user.gpu_milli) == (2, 2000)
     assert FRAME.users["bob"].gpu_milli == 4000
@@ -68,3 +68,23 @@ def test_windows_reach_past_every_job_and_edges_follow_each_other() -> None:
         at = FRAME.next_edge(at or 0)
         edges.append(at)
     assert edges == [night[0][1], night[1][0], night[1][1]]
+
+
+def test_grants_change_quotas_nodes_and_edges_while_they_last() -> None:
+    boost = Boost("vision", {"gpu_milli": 2000}, NOW - 60, NOW + 60, giver="science")
+    later = Boost("vision", {"gpu_milli": 9000}, NOW + 60, NOW + 120)
+    kept = Reservation(1, frozenset({"SIM-node1-1"}), NOW + 30, NOW + 90, frozenset({"vision"}))
+    gone = Reservation(2, frozenset({"SIM-node1-1"}), NOW - 90, NOW, frozenset({"vision"}))
+    grants = Grants((boost, later), (kept, gone), {"node2": "New fans are fitted."})
+    frame = frame_of(POLICY, SimulatedPool.parse("2x3x8GiB"), {}, NOW, 2, "here", grants)
+    assert frame.groups["vision"].quota.quota["gpu_milli"] == 8000
+    assert frame.groups["vision"].quota.limit == {"gpu_milli": 14000}
+    assert frame.groups["science"].quota.quota["gpu_milli"] == 2000
+    assert frame.reservations == (kept,)
+    assert [(node.name, node.available) for node in frame.nodes] == [("node1", True), ("node2", False)]
+    assert frame.nodes[1].unavailable_because == "New fans are fitted."
+    assert [frame.next_edge(NOW), frame.next_edge(NOW + 30), frame.next_edge(NOW + 60)] == [
+        NOW + 30,
+        NOW + 60,
+        NOW + 90,
+    ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jupyter_gpupool.scheduler import quota
+from jupyter_gpupool.scheduler.ends import Ends
 from jupyter_gpupool.scheduler.model import (
     Group,
     Kind,
@@ -83,8 +84,8 @@ class Limits:
             self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}))
         owed = {name for group in self.groups.values() for name in group.quota.quota}
         self.resources = [quota.COUNT, *sorted(owed)]
+        self.ends = Ends(snapshot, now)
         self._snapshot = snapshot
-        self._now = now
         self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
         self._caps: dict[ClaimKey, tuple[Cap, ...]] = {}
         self._lines: dict[ClaimKey, tuple[Line, ...]] = {}
@@ -96,8 +97,8 @@ class Limits:
             self._note(lease, lease.placement, self.end_of(lease))
 
     def end_of(self, lease: Lease) -> Seconds:
-        """Return when a lease is expected to end; one past its end is expected to end at once."""
-        return max(lease.end, self._now + 1)
+        """Return when a lease is expected to end."""
+        return self.ends.of(lease)
 
     def of_user(self, group: str, user: str) -> UserLimits:
         """Return what one user of a group may hold: the group's limits, with the user's own above them."""

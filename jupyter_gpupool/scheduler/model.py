@@ -66,12 +66,30 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """How a partition for sessions lends idle cards to the jobs of another one.
+
+    `window` names the calendar in whose windows all idle cards are lent. With `by_day` resumable jobs get
+    them at other times too, from `settle` seconds after a window's end, beyond `headroom` smallest slices,
+    each of `slice` = (m, n), m/n of a card. At a window's end every job leaves.
+    """
+
+    to: str
+    window: str
+    by_day: bool = False
+    headroom: int = 0
+    slice: tuple[int, int] = (1, 1)
+    settle: Seconds = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """A named set of GPUs with a purpose."""
 
     name: str
     kinds: frozenset[Kind]
     cpu_overcommit_milli: int = 1000
+    lend: Lend | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,36 @@ class Quota:
     quota: Mapping[str, int]
     limit: Mapping[str, int] | None = None
     lend: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """GPU time that a group, with all below it, may use in a period; amounts in milli-GPU seconds, charged.
+
+    `spent` is of the present period until now, running work included. `ends` are the ends of the present
+    period and of those that follow.
+    """
+
+    capacity: int
+    spent: int
+    ends: tuple[Seconds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Cards set apart over [start, end): for `groups` and `users`, or for nobody (maintenance)."""
+
+    id: int
+    gpus: frozenset[str]
+    start: Seconds
+    end: Seconds
+    groups: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    because: str = ""
+
+    def serves(self, group: str, user: str) -> bool:
+        """Say whether work of this group and user may use the cards."""
+        return group in self.groups or user in self.users
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +191,8 @@ class Request:
 class Work:
     """A job or session that waits; no two of them, of whichever kind, have the same `id`.
 
-    `after` names the work that must have ended before and has not.
+    `after` names the work that must have ended before and has not. `grace` is what it gets between being
+    asked to stop and its end. Of the works of one `array` at most `array_limit` run at once.
     """
 
     id: int
@@ -161,6 +210,9 @@ class Work:
     window: str | None = None
     age: Seconds = 0
     after: tuple[int, ...] = ()
+    grace: Seconds = 0
+    array: int | None = None
+    array_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +235,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A grant that occupies resources until `end` (its hard end) or until it is free."""
+    """A grant that occupies resources until `end` (its hard end) or until it is free.
+
+    `asked` is when its work was asked to stop for others: it leaves within `grace` of that.
+    """
 
     id: int
     work: int
@@ -197,6 +252,10 @@ class Lease:
     end: Seconds
     whole: bool
     resumable: bool = False
+    grace: Seconds = 0
+    asked: Seconds | None = None
+    array: int | None = None
+    array_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +283,8 @@ class Settings:
     promises: int = 100
     promises_per_group: int = 10
     age_step: Seconds = 7 * 86400
+    min_run_time: Seconds = 600
+    borrow_max_time: Seconds = 4 * 3600
     slots: int | None = None  # how many jobs the host can run at once (simulated pools)
     host: str = ""  # the host that `slots` names
     zone: tzinfo = UTC  # in which times are written
@@ -239,20 +300,39 @@ class Snapshot:
     groups: Mapping[str, Group]
     users: Mapping[str, UserLimits]  # per-user overrides of the group's `user`
     priorities: Mapping[str, PriorityClass]
-    windows: Mapping[str, tuple[tuple[Seconds, Seconds], ...]]  # UTC, sorted, disjoint, from now on
+    windows: Mapping[str, tuple[tuple[Seconds, Seconds], ...]]  # UTC, sorted, disjoint; those just over too
     waiting: tuple[Work, ...]
     leases: tuple[Lease, ...]
     promises: tuple[Promise, ...] = ()
     usage: Usage = Usage()
     settings: Settings = Settings()
+    budgets: Mapping[str, Budget] = field(default_factory=dict)  # by group
+    reservations: tuple[Reservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this work now, there."""
+    """Start this work now, there; `borrowed`: its group is then above what it is owed."""
 
     work: int
     placement: Placement
+    borrowed: bool = False
+
+
+StopCause = Literal["hand_back", "session", "reclaim", "preempt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Ask the work of a lease to stop, for others: it gets its grace, and is queued again.
+
+    `taker` is the work that gets the room; None at a hand-back.
+    """
+
+    work: int
+    lease: int
+    cause: StopCause
+    taker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +369,4 @@ class Plan:
     promises: tuple[Promise, ...]
     moves: tuple[PromiseMove, ...]
     verdicts: Mapping[int, Verdict]  # empty when only the free slots were filled
+    stops: tuple[Stop, ...] = ()
