@@ -40,7 +40,7 @@ FRESH_S = 3600
 
 @dataclass(frozen=True)
 class Boost:
-    """Extra quota over [start, end): for a group, or for one `user` of it; taken from `giver`, if it names one.
+    """Extra quota over [start, end): for a group, or one `user` of it; taken from `giver`, if it names one.
 
     `amounts` have the keys of a `Quota`; of a user only the cards are bounded.
     """
@@ -66,7 +66,9 @@ class Grants:
 
     def edges(self) -> list[int]:
         """Return the moments at which one of them begins or ends."""
-        return [edge for grant in (*self.boosts, *self.reservations) for edge in (grant.start, grant.end)]
+        spans = [(found.start, found.end) for found in self.boosts]
+        spans += [(found.start, found.end) for found in self.reservations]
+        return [edge for span in spans for edge in span]
 
 
 NO_GRANTS = Grants()

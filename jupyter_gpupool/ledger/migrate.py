@@ -10,7 +10,8 @@ from sqlalchemy import Connection, text
 
 from jupyter_gpupool.ledger.errors import LedgerError
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # oldest first; the last is what `tables` describes
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+"""Oldest first; the last is what `tables` describes."""
 HEAD = REVISIONS[-1]
 
 

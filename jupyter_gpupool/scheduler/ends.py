@@ -28,7 +28,7 @@ class Ends:
         return kind == "job" and partition in self._lending
 
     def hand_back(self, partition: str, time: Seconds) -> Seconds | None:
-        """Return when a job that is on a lent card of `partition` at `time` must leave: the next window's end."""
+        """Return when a job on a lent card of `partition` at `time` must leave: the next window's end."""
         lend = self._lending.get(partition)
         if lend is None:
             return None
