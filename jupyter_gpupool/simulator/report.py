@@ -12,36 +12,19 @@ from html import escape
 from itertools import pairwise
 
 from jupyter_gpupool.client.text import duration, plural
+from jupyter_gpupool.pages.page import page
+from jupyter_gpupool.pages.plots import areas, bars, curves
 from jupyter_gpupool.simulator.figures import LABELS, Life, Span, lives, mean, percentile, shown, touched
 from jupyter_gpupool.simulator.play import Result
-from jupyter_gpupool.simulator.plots import areas, bars, curves
 
 STEPS = 168
 MOST_BARS = 20
 HOUR, DAY = 3600, 86400
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d4d9df; --soft: #57606a;
-  --0: #2f6fb0; --1: #d9822b; --2: #3a9b6b; --3: #b4517f; --4: #7a63c0; --5: #8c7a3a; --6: #3b9aa5;
-  --7: #8a8f98 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ed; --paper: #15181c; --line: #3a4048; --soft: #a0a8b2;
-    --0: #6ba6e0; --1: #f0a95c; --2: #6cc79a; --3: #e08cb3; --4: #a996ea; --5: #c7b46a; --6: #6fc9d3;
-    --7: #a9aeb6 } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2.5rem } h3 { font-size: 1rem }
-table { border-collapse: collapse } td, th { padding: .25rem .8rem; border-bottom: 1px solid var(--line) }
-th { text-align: left; font-weight: 600 } td { text-align: right; font-variant-numeric: tabular-nums }
-p { color: var(--soft) } svg { width: 100%; height: auto; font-size: 12px } svg text { fill: var(--ink) }
-.grid { stroke: var(--line) } .tick { stroke: var(--ink) } polyline { fill: none; stroke-width: 2 }
-"""
-_COLOURS = "".join(f".c{n} {{ fill: var(--{n}) }} .s{n} {{ stroke: var(--{n}) }}\n" for n in range(8))
-
 
 def html(results: Sequence[Result], workload: str) -> str:
     """Return the page."""
-    parts = [f"<h1>Simulation of {escape(workload)}</h1>", _span(results[0]), _figures(results)]
+    parts = [_span(results[0]), _figures(results)]
     for result in results:
         there = lives(result.pool, result.events)
         jobs = [life for life in there.values() if life.kind == "job"]
@@ -52,12 +35,7 @@ def html(results: Sequence[Result], workload: str) -> str:
             _waits("Waits by user", jobs, lambda life: life.user),
             _errors(jobs),
         ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f"<title>Simulation of {escape(workload)}</title><style>{_STYLE}{_COLOURS}</style></head>\n"
-        f"<body>{''.join(parts)}</body></html>\n"
-    )
+    return page(f"Simulation of {workload}", parts)
 
 
 def _span(result: Result) -> str:
