@@ -39,6 +39,7 @@ class Board:
         self.floor = Floor(snapshot, now, self.limits.resources)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
         self._options_of: dict[int, tuple[Option, ...]] = {}
+        self._shortened: dict[int, Seconds] = {}
         for lease in snapshot.leases:
             self.floor.hold(lease, lease.placement, self.limits.end_of(lease), whole=lease.whole)
 
@@ -131,9 +132,34 @@ class Board:
         self.floor.book(claim, placement, start, end, sign)
         self.limits.book(claim, placement, start, end, sign)
 
+    def end_of(self, work: Work, placement: Placement, start: Seconds) -> Seconds:
+        """Return when `work`, started there at `start`, leaves: at its limit, on a lent card by the hand-back."""
+        ends, end = self.limits.ends, start + work.limit
+        if not ends.lent(work.kind, placement.partition):
+            return end
+        back = ends.hand_back(placement.partition, start)
+        return end if back is None else min(end, back)
+
+    def expected_end(self, lease: Lease) -> Seconds:
+        """Return until when a lease is booked."""
+        return self._shortened.get(lease.id) or self.limits.end_of(lease)
+
+    def shorten(self, lease: Lease, end: Seconds) -> None:
+        """Free what a lease holds at `end`, if it is booked for longer."""
+        booked = self.expected_end(lease)
+        if end < booked:
+            self.book(lease, lease.placement, end, booked, -1)
+            self._shortened[lease.id] = end
+
+    def lengthen(self, lease: Lease) -> None:
+        """Book a shortened lease again until it was expected to end."""
+        end = self._shortened.pop(lease.id, None)
+        if end is not None:
+            self.book(lease, lease.placement, end, self.limits.end_of(lease))
+
     def start(self, work: Work, placement: Placement) -> None:
-        """Take what `work` needs from this moment to its limit."""
-        end = self.time + work.limit
+        """Take what `work` needs from this moment to its end."""
+        end = self.end_of(work, placement, self.time)
         self.floor.hold(work, placement, end, whole=work.request.gpus > 0)
         self.limits.hold(work, placement, end)
 
