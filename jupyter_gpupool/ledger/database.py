@@ -7,12 +7,12 @@ given.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Executable, Table, bindparam, delete, insert, select
+from sqlalchemy import Connection, Executable, Table, bindparam, delete, insert, select
 
 from jupyter_gpupool.ledger import tables
 from jupyter_gpupool.ledger.errors import LedgerUnavailable
@@ -191,10 +191,14 @@ class Database:
         """Return how its promise moved, oldest first."""
         return self._read(Move, tables.moves, work)
 
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """Return one transaction over the connection, for what has no image in memory; errors as in `save`."""
+        return self._transaction()
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[Connection]:
         with unavailable(self._path), self._connection.begin():
-            yield
+            yield self._connection
 
     def _load(self) -> Contents:
         self._environments.load(self._connection)
