@@ -67,6 +67,10 @@ class Board:
         """Return what a claim takes of each resource that a group is owed."""
         return self.limits.amounts(claim) if isinstance(claim, Lease) else self.floor.shape(claim).amounts
 
+    def inside(self, work: Work) -> bool:
+        """Say whether the work's group, with it, would be inside quota now in all that the group names."""
+        return self.limits.inside(work.group, self.measure(work))
+
     def gate(self, work: Work, time: Seconds) -> Seconds | None:
         """Return when, from `time` on, a start is allowed by back-off and window; None if never."""
         time = max(time, work.not_before)

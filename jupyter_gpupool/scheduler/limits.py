@@ -8,7 +8,7 @@ Never: cards and nodes (`floor`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,6 +114,43 @@ class Limits:
             queued_jobs=general.queued_jobs if own.queued_jobs is None else own.queued_jobs,
             job_time=general.job_time if own.job_time is None else own.job_time,
         )
+
+    def upward(self, group: str) -> tuple[str, ...]:
+        """Return a group and its ancestors below the pool, from the group up."""
+        chain: list[str] = []
+        while group in self.groups and group not in chain:
+            chain.append(group)
+            group = self.groups[group].parent
+        return tuple(chain)
+
+    def subtree(self, group: str) -> Mapping[str, int]:
+        """Return what a group owns of each resource with what those below it lend."""
+        return {name: tree.subtree.get(group, 0) for name, tree in self._trees().items()}
+
+    def inside(self, group: str, amounts: Mapping[str, int]) -> bool:
+        """Say whether a group that takes `amounts` more now is inside quota in all that it names."""
+        return all(
+            tree.usage(self._held_now(name)).get(group, 0) + amounts[name] <= tree.subtree.get(group, 0)
+            for name, tree in self._trees().items()
+            if name in self.groups[group].quota.quota
+        )
+
+    def excess(self, group: str) -> Mapping[str, int]:
+        """Return by how much a group is above what it owns now, of each resource where it is."""
+        above = {
+            name: tree.usage(self._held_now(name)).get(group, 0) - tree.subtree.get(group, 0)
+            for name, tree in self._trees().items()
+        }
+        return {name: amount for name, amount in above.items() if amount > 0}
+
+    def _trees(self) -> dict[str, quota.QuotaTree]:
+        return {name: quota.QuotaTree(self.groups, name, 0) for name in self.resources if name != quota.COUNT}
+
+    def _held_now(self, resource: str) -> dict[str, int]:
+        held: dict[str, int] = {}
+        for claim, placement, _ in self._all:
+            held[claim.group] = held.get(claim.group, 0) + self._taken(resource, claim, placement)
+        return held
 
     def caps(self, claim: Claim) -> tuple[Cap, ...]:
         """Return the caps that a claim counts against, in the order in which they are reasons to wait."""
