@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Any, Literal, TypeAlias
 
 from jupyter_gpupool.ledger.errors import IllegalTransition
-from jupyter_gpupool.scheduler.model import Kind, Placement, Request
+from jupyter_gpupool.scheduler.model import Kind, Placement, Request, StopCause
 
 JobKind: TypeAlias = Literal["script", "cell", "notebook", "function", "command"]
 WorkdirMode: TypeAlias = Literal["here", "snapshot"]
@@ -79,7 +79,7 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.HELD: frozenset({JobState.QUEUED, JobState.CANCELLED}),
     JobState.STARTING: _OUTCOMES | {JobState.RUNNING, JobState.STOPPING, JobState.QUEUED},
     JobState.RUNNING: _OUTCOMES | {JobState.STOPPING, JobState.QUEUED},
-    JobState.STOPPING: _OUTCOMES | {JobState.QUEUED},
+    JobState.STOPPING: _OUTCOMES | {JobState.STOPPING, JobState.QUEUED, JobState.HELD},
     **{outcome: frozenset() for outcome in _OUTCOMES},
 }
 
@@ -132,6 +132,10 @@ class Job:
     `attempt` counts starts (0 before the first). `age_s` is what counts for the step in
     priority; since `waiting_since` (if set) more has accrued that is not in it yet.
     `started` is that of the last attempt; `lease` is the last attempt's.
+
+    `stops` counts how often it was stopped for others, `in_vain` the last of them that came without
+    progress. How far it was then: `saved_ms` is the time of its newest checkpoint file, `progress_ppm` the
+    highest fraction that it has reported, in millionths.
     """
 
     id: int
@@ -168,6 +172,10 @@ class Job:
     signal: int | None = None
     diagnosis: Mapping[str, Any] | None = None
     lease: int | None = None
+    stops: int = 0
+    in_vain: int = 0
+    saved_ms: int = 0
+    progress_ppm: int = 0
 
     @property
     def outcome(self) -> str | None:
@@ -193,6 +201,9 @@ class LeaseRecord:
     `work` is the job's or session's number; `boot_id` names the boot it was granted in.
     `start` and `end` (hard end) count from the request until the work is known to run.
     `charge_milli` is the price of the priority class at the time of the grant (1000 = 1).
+
+    `asked` is when its work was asked to leave, with `grace_s` to do so; `cause` why it was, if for others,
+    and `taker` the work that gets the room.
     """
 
     id: int
@@ -213,6 +224,10 @@ class LeaseRecord:
     start: int
     end: int
     freed: int | None = None
+    grace_s: int = 0
+    asked: int | None = None
+    cause: StopCause | Literal[""] = ""
+    taker: int | None = None
 
     @property
     def key(self) -> str:

@@ -55,10 +55,10 @@ class Rows(Generic[Record]):
     ) -> None:
         self._record = record
         self._fields = tuple(field.name for field in fields(record))  # type: ignore[arg-type]
-        self._key = self._fields[0]
+        self.key = self._fields[0]
         self._changing = tuple(changing)
         self._forms = forms
-        key = table.c[self._key]
+        key = table.c[self.key]
         self._select = select(*(table.c[name] for name in self._fields)).order_by(key)
         self._insert = insert(table)
         self._delete = delete(table).where(key == bindparam("of"))
@@ -83,7 +83,7 @@ class Rows(Generic[Record]):
     def update(self, connection: Connection, records: Iterable[Record]) -> None:
         """Write what may have changed in known records."""
         rows = [
-            {"of": getattr(record, self._key)}
+            {"of": getattr(record, self.key)}
             | {f"new_{name}": self._write(record, name) for name in self._changing}
             for record in records
         ]
@@ -217,6 +217,11 @@ def job_rows(environments: Environments) -> Rows[Job]:
             "signal",
             "diagnosis",
             "lease",
+            "resumable",
+            "stops",
+            "in_vain",
+            "saved_ms",
+            "progress_ppm",
         ),
         state=_state(JobState),
         request=REQUEST,
@@ -235,7 +240,7 @@ SESSIONS = Rows(
 LEASES = Rows(
     tables.leases,
     LeaseRecord,
-    changing=("state", "start", "end", "freed"),
+    changing=("state", "start", "end", "freed", "resumable", "asked", "cause", "taker"),
     state=_state(LeaseState),
     request=REQUEST,
     placement=PLACEMENT,

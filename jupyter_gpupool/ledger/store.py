@@ -9,6 +9,7 @@ and reads no clock: `now` is whole seconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from jupyter_gpupool.ledger.records import (
     SessionState,
     StartOrder,
 )
+from jupyter_gpupool.ledger.stops import Stops
 from jupyter_gpupool.ledger.usage import Accounts, held_nano
 from jupyter_gpupool.ledger.views import Held, Successions, Waiting, lease_view, work_of_job, work_of_session
 from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Reason, Usage, Work
@@ -51,6 +53,8 @@ class Ledger:
         By the number of the work.
     cards : mapping
         By UUID.
+    stops : Stops
+        Those for others.
     """
 
     def __init__(self, database: Database, boot_id: str) -> None:
@@ -68,6 +72,7 @@ class Ledger:
         self.leases: Mapping[int, LeaseRecord] = contents.leases
         self.promises: Mapping[int, Promise] = contents.promises
         self.cards: Mapping[str, CardRecord] = contents.cards
+        self.stops = Stops(contents.jobs, contents.leases, self._save)
         self._show(contents.jobs.values(), contents.sessions.values(), contents.leases.values())
 
     @classmethod
@@ -159,6 +164,7 @@ class Ledger:
                 mode=order.mode,
                 charge_milli=order.charge_milli,
                 resumable=job.resumable,
+                grace_s=job.grace_s,
                 state=LeaseState.REQUESTED,
             )
             change.jobs[job.id] = job.moved(
@@ -178,9 +184,13 @@ class Ledger:
         return running
 
     def job_stopping(self, id: int, attempt: int, reason: str, now: int) -> Job:
-        """Record that an attempt has been asked to leave."""
-        job, _ = self._attempt(id, attempt)
-        return self._move_job(job.moved(JobState.STOPPING, reason=reason), reason, now)
+        """Record that an attempt has been asked to leave, though not for others; see `Stops.ask`."""
+        job, lease = self._attempt(id, attempt)
+        stopping = job.moved(JobState.STOPPING, reason=reason)
+        asked = replace(lease, asked=now if lease.asked is None else lease.asked)
+        notes = [Note(now, id, reason)]
+        self._save(Change(jobs={id: stopping}, leases={asked.id: asked}, notes=notes), now)
+        return stopping
 
     def end_job(
         self,
@@ -377,6 +387,7 @@ class Ledger:
             leases = [lease.id for lease in self.leases.values() if lease.work in gone]
             self._database.remove(Removal(jobs, sessions, leases, self._next))
             self._by_key = {key: id for key, id in self._by_key.items() if id not in gone}
+            self.stops.forget(jobs)
         return sorted(gone)
 
     # Inside
@@ -452,6 +463,7 @@ class Ledger:
                 self._show_session(self.sessions[id])
         for lease in leases:
             self._held.follow(lease.id, lease_view(lease) if lease.live else None)
+            self.stops.follow(lease)
 
     def _show_session(self, session: SessionRecord) -> None:
         waits = session.state is SessionState.WAITING

@@ -51,6 +51,10 @@ jobs = Table(
     Column("signal", Integer),
     _json("diagnosis", nullable=True),
     Column("lease", Integer),
+    Column("stops", Integer, nullable=False, server_default="0"),
+    Column("in_vain", Integer, nullable=False, server_default="0"),
+    Column("saved_ms", Integer, nullable=False, server_default="0"),
+    Column("progress_ppm", Integer, nullable=False, server_default="0"),
     Index("jobs_owner_key", "owner", "key", unique=True),
 )
 
@@ -104,6 +108,10 @@ leases = Table(
     Column("start", Integer, nullable=False),
     Column("end", Integer, nullable=False),
     Column("freed", Integer),
+    Column("grace_s", Integer, nullable=False, server_default="0"),
+    Column("asked", Integer),
+    Column("cause", String, nullable=False, server_default=""),
+    Column("taker", Integer),
     Index("leases_work_attempt", "work", "attempt", unique=True),
 )
 
@@ -160,4 +168,152 @@ sequences = Table(
     metadata,
     Column("name", String, primary_key=True),
     Column("next", Integer, nullable=False),
+)
+
+boosts = Table(
+    "boosts",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("group", String, nullable=False),
+    Column("user", String),
+    Column("giver", String),
+    _json("amounts"),
+    Column("budget", Integer, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False),
+    Column("because", Text, nullable=False),
+    Column("by", String, nullable=False),
+    Column("at", Integer, nullable=False),
+    Column("ended", Integer),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    _json("cards"),
+    _json("groups"),
+    _json("users"),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False),
+    Column("because", Text, nullable=False),
+    Column("by", String, nullable=False),
+    Column("at", Integer, nullable=False),
+    Column("ended", Integer),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("group", String, nullable=False),
+    _json("wants"),
+    Column("because", Text, nullable=False),
+    Column("at", Integer, nullable=False),
+    Column("state", String, nullable=False),
+    Column("by", String),
+    Column("answer", Text, nullable=False),
+    Column("decided", Integer),
+    Column("grant", Integer),
+)
+
+drains = Table(
+    "drains",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("because", Text, nullable=False),
+    Column("by", String, nullable=False),
+    Column("at", Integer, nullable=False),
+)
+
+over = Table(
+    "over_quota",
+    metadata,
+    Column("group", String, primary_key=True),
+    Column("since", Integer, nullable=False),
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at", Integer, nullable=False),
+    Column("by", String, nullable=False),
+    Column("action", String, nullable=False),
+    Column("text", Text, nullable=False),
+)
+
+charges = Table(
+    "charges",
+    metadata,
+    Column("lease", Integer, primary_key=True, autoincrement=False),
+    Column("group", String, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False, index=True),
+    Column("rate", Integer, nullable=False),
+)
+
+days = Table(
+    "days",
+    metadata,
+    Column("start", Integer, primary_key=True, autoincrement=False),
+    Column("end", Integer, nullable=False),
+)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+uses = Table(
+    "uses",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("group", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    _count("gpu_milli_s"),
+    _count("charged_milli_s"),
+    _count("submitted"),
+    _count("started"),
+    _count("wait_s"),
+    _count("completed"),
+    _count("failed"),
+    _count("cancelled"),
+    _count("timed_out"),
+    _count("stopped"),
+    _count("known_milli_s"),
+    _count("used_milli_s"),
+    _count("idle_s"),
+    _count("idled"),
+    _json("waits", nullable=True),
+)
+
+card_uses = Table(
+    "card_uses",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("card", String, primary_key=True),
+    _count("touched_s"),
+    _count("held_mib_s"),
+    _count("known_s"),
+    _count("used_milli_s"),
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", String, nullable=False),
+    Column("channel", String, nullable=False),
+    Column("user", String),
+    Column("subject", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("at", Integer, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("tries", Integer, nullable=False),
+    Column("due", Integer, nullable=False),
+    Index("notices_key_channel", "key", "channel", unique=True),
 )

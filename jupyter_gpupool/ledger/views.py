@@ -28,6 +28,7 @@ def work_of_job(job: Job) -> Work:
         not_before=job.not_before,
         window=job.window,
         age=job.age_s,
+        grace=job.grace_s,
     )
 
 
@@ -61,6 +62,8 @@ def lease_view(record: LeaseRecord) -> Lease:
         end=record.end,
         whole=record.whole,
         resumable=record.resumable,
+        grace=record.grace_s,
+        asked=record.asked,
     )
 
 

@@ -223,6 +223,7 @@ def test_what_waits_is_ready_for_the_scheduler_and_cached(ledger, sample):
         request=new.request,
         resumable=True,
         window="night",
+        grace=120,
     )
     assert ledger.waiting()[1].kind == "session"
     assert ledger.waiting() is ledger.waiting()
@@ -244,6 +245,7 @@ def test_what_is_held_is_ready_for_the_scheduler_and_cached(opened):
         "vision",
     )
     assert (lease.start, lease.end, lease.whole, lease.resumable) == (100, 3700, True, True)
+    assert (lease.grace, lease.asked) == (120, None)
     assert lease.placement == record.placement
     assert opened.ledger.held() is opened.ledger.held()
     views = opened.ledger.waiting(), opened.ledger.held()

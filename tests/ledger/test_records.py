@@ -16,7 +16,7 @@ JOB_PATHS = {
     "held": "queued cancelled",
     "starting": f"running stopping queued {ENDS}",
     "running": f"stopping queued {ENDS}",
-    "stopping": f"queued {ENDS}",
+    "stopping": f"stopping queued held {ENDS}",
     **dict.fromkeys(ENDS.split(), ""),
 }
 LEASE_PATHS = {"requested": "held releasing", "held": "releasing", "releasing": "free", "free": ""}
