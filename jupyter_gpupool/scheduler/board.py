@@ -7,7 +7,7 @@ Never: who is tried first (`ranking`), nor what is done with the answer (`dispat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.floor import Floor
@@ -101,8 +101,13 @@ class Board:
         """Say whether `work` would fit now, if nothing were reserved for later."""
         return isinstance(self._place(work, self.time + 1), Placement)
 
-    def earliest(self, work: Work, before: Seconds = FOREVER) -> tuple[Seconds, Placement] | None:
-        """Find the first start from this moment on and sooner than `before` that moves nothing booked."""
+    def earliest(
+        self, work: Work, before: Seconds = FOREVER, nodes: Collection[str] | None = None
+    ) -> tuple[Seconds, Placement] | None:
+        """Find the first start from this moment on and sooner than `before` that moves nothing booked.
+
+        `nodes` narrows the search for work of one node; where leases were shortened they must be named.
+        """
         best: tuple[Seconds, Placement] | None = None
         for option in self.options(work):
             allowed = self._allowed(work)
@@ -112,7 +117,7 @@ class Board:
                 allowed = meet(allowed, line.profile.openings(need, work.limit, allowed[0][0]))
             if not allowed or allowed[0][0] >= before:
                 continue
-            found = option.shelf.earliest(option.size, work.limit, allowed, before)
+            found = option.shelf.earliest(option.size, work.limit, allowed, before, nodes)
             if found is not None:
                 before = found[0]
                 best = before, _placement(option, found[1])

@@ -8,7 +8,7 @@ Never: whether the owner may have them (quota, limits), nor who comes first.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Seconds
@@ -311,19 +311,29 @@ class Shelf:
         return None if taken is None else [(sites[number], sites[number].cards) for number in taken]
 
     def earliest(
-        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+        self,
+        size: Size,
+        length: Seconds,
+        allowed: list[Interval],
+        before: Seconds,
+        nodes: Collection[str] | None = None,
     ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
-        """Find the first start within `allowed`, sooner than `before`, and the cards for it."""
+        """Find the first start within `allowed`, sooner than `before`, and the cards for it.
+
+        Work of one node is looked for in `nodes` only, if they are given, on cards that may be free sooner
+        than their leases said.
+        """
         if not size.cards:
             return self._earliest_node(size, length, allowed, before)
         if size.cards > self.bay.largest:
             return self._earliest_nodes(size, length, allowed, before)
         best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
         chances = self._chances_of(size.whole)
-        for bound, number in self._by_chance(size):
+        for bound, number in self._by_chance(size) if nodes is None else self._among(nodes):
             if bound >= before:
                 break
-            cards = [self.bay.cards[order] for chance, order in chances[number] if chance < before]
+            hopeful = [order for chance, order in chances[number] if chance < before or nodes is not None]
+            cards = [self.bay.cards[order] for order in hopeful]
             views = [self.view(card).openings(size.mib, length, allowed[0][0]) for card in cards]
             if sum(1 for view in views if view and view[0][0] < before) < size.cards:
                 continue
@@ -378,6 +388,10 @@ class Shelf:
                 if len(sooner) >= size.cards
             )
         return found
+
+    def _among(self, nodes: Collection[str]) -> list[tuple[Seconds, int]]:
+        """Number these nodes, without a bound on when they could serve."""
+        return [(0, number) for number, site in enumerate(self.bay.sites) if site.node in nodes]
 
     def _chances_of(self, whole: bool) -> list[list[tuple[Seconds, int]]]:
         """List, for each node, its cards by when their leases could leave something (or all) free."""
