@@ -122,6 +122,9 @@ class NewJob:
     notify: tuple[str, ...] = ()
     held: str = ""
     key: str | None = None
+    after: tuple[int, ...] = ()
+    after_any: tuple[int, ...] = ()
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,10 @@ class Job:
     `stops` counts how often it was stopped for others, `in_vain` the last of them that came without
     progress. How far it was then: `saved_ms` is the time of its newest checkpoint file, `progress_ppm` the
     highest fraction that it has reported, in millionths.
+
+    A task of the array `array` has the number `index` in it. The job waits for jobs and arrays: for those of
+    `after` until they have completed, for those of `after_any` until they have ended. `failures` counts how
+    often its program has failed; as often as `retries` it is then tried again.
     """
 
     id: int
@@ -176,6 +183,12 @@ class Job:
     in_vain: int = 0
     saved_ms: int = 0
     progress_ppm: int = 0
+    array: int | None = None
+    index: int | None = None
+    after: tuple[int, ...] = ()
+    after_any: tuple[int, ...] = ()
+    retries: int = 0
+    failures: int = 0
 
     @property
     def outcome(self) -> str | None:
@@ -192,6 +205,28 @@ class Job:
         """
         _allow(f"job {self.id}", JOB_TRANSITIONS, self.state, state)
         return replace(self, state=state, **changes)
+
+
+@dataclass(frozen=True)
+class ArrayRecord:
+    """Jobs that differ in one number only; its own number is from the sequence of theirs.
+
+    `tasks` are the numbers of all tasks, `rest` those of the tasks that are no jobs yet: they become jobs as
+    earlier ones start, like the `first` one, with the time limit `limit_s`. At most `limit` run at once.
+    `held` says why the rest is held back, `cancelled` why it will never run.
+    """
+
+    id: int
+    owner: str
+    submitted: int
+    tasks: tuple[int, ...]
+    rest: tuple[int, ...]
+    limit: int | None
+    limit_s: int
+    first: int
+    key: str | None
+    held: str = ""
+    cancelled: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, bindparam, delete, insert, select, upd
 
 from jupyter_gpupool.ledger import tables
 from jupyter_gpupool.ledger.records import (
+    ArrayRecord,
     CardRecord,
     Job,
     JobState,
@@ -23,6 +24,7 @@ from jupyter_gpupool.ledger.records import (
     SessionRecord,
     SessionState,
 )
+from jupyter_gpupool.policy.ranges import array_text, parse_array
 from jupyter_gpupool.scheduler.model import GpuShare, Placement, Promise, Request
 
 Record = TypeVar("Record")
@@ -192,6 +194,8 @@ def _placement(value: dict[str, Any]) -> Placement:
 REQUEST = Form(_write_request, _request)
 PLACEMENT = Form(_write_placement, _placement)
 TEXTS = Form(list, tuple)
+NUMBERS = TEXTS
+TASKS = Form(array_text, lambda text: parse_array(text)[0] if text else ())
 
 
 def _state(states: type[JobState] | type[LeaseState] | type[SessionState]) -> Form:
@@ -222,14 +226,19 @@ def job_rows(environments: Environments) -> Rows[Job]:
             "in_vain",
             "saved_ms",
             "progress_ppm",
+            "limit_s",
+            "failures",
         ),
         state=_state(JobState),
         request=REQUEST,
         notify=TEXTS,
+        after=NUMBERS,
+        after_any=NUMBERS,
         environment=Form(environments.digest, environments.__getitem__),
     )
 
 
+ARRAYS = Rows(tables.arrays, ArrayRecord, changing=("rest", "held", "cancelled"), tasks=TASKS, rest=TASKS)
 SESSIONS = Rows(
     tables.sessions,
     SessionRecord,

@@ -55,7 +55,30 @@ jobs = Table(
     Column("in_vain", Integer, nullable=False, server_default="0"),
     Column("saved_ms", Integer, nullable=False, server_default="0"),
     Column("progress_ppm", Integer, nullable=False, server_default="0"),
+    Column("array", Integer),
+    Column("index", Integer),
+    _json("after"),
+    _json("after_any"),
+    Column("retries", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
     Index("jobs_owner_key", "owner", "key", unique=True),
+)
+
+arrays = Table(
+    "arrays",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("owner", String, nullable=False),
+    Column("submitted", Integer, nullable=False),
+    Column("tasks", Text, nullable=False),
+    Column("rest", Text, nullable=False),
+    Column("limit", Integer),
+    Column("limit_s", Integer, nullable=False),
+    Column("first", Integer, nullable=False),
+    Column("key", String),
+    Column("held", Text, nullable=False),
+    Column("cancelled", Text, nullable=False),
+    Index("arrays_owner_key", "owner", "key", unique=True),
 )
 
 environments = Table(
