@@ -340,3 +340,66 @@ notices = Table(
     Column("due", Integer, nullable=False),
     Index("notices_key_channel", "key", "channel", unique=True),
 )
+
+days = Table(
+    "days",
+    metadata,
+    Column("start", Integer, primary_key=True, autoincrement=False),
+    Column("end", Integer, nullable=False),
+)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+uses = Table(
+    "uses",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("group", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    _count("gpu_milli_s"),
+    _count("charged_milli_s"),
+    _count("submitted"),
+    _count("started"),
+    _count("wait_s"),
+    _count("completed"),
+    _count("failed"),
+    _count("cancelled"),
+    _count("timed_out"),
+    _count("stopped"),
+    _count("known_milli_s"),
+    _count("used_milli_s"),
+    _count("idle_s"),
+    _count("idled"),
+    _json("waits", nullable=True),
+)
+
+card_uses = Table(
+    "card_uses",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("card", String, primary_key=True),
+    _count("touched_s"),
+    _count("held_mib_s"),
+    _count("known_s"),
+    _count("used_milli_s"),
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", String, nullable=False),
+    Column("channel", String, nullable=False),
+    Column("user", String),
+    Column("subject", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("at", Integer, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("tries", Integer, nullable=False),
+    Column("due", Integer, nullable=False),
+    Index("notices_key_channel", "key", "channel", unique=True),
+)
