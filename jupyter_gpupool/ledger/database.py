@@ -16,10 +16,19 @@ from sqlalchemy import Connection, Executable, Table, bindparam, delete, insert,
 
 from jupyter_gpupool.ledger import tables
 from jupyter_gpupool.ledger.errors import LedgerUnavailable
+from jupyter_gpupool.ledger.granted import GrantChange, Granted
 from jupyter_gpupool.ledger.migrate import upgrade
 from jupyter_gpupool.ledger.place import Mount, WriterLock, refuse_network
-from jupyter_gpupool.ledger.records import CardRecord, Job, LeaseRecord, Move, Note, SessionRecord
-from jupyter_gpupool.ledger.rows import CARDS, LEASES, PROMISES, SESSIONS, Environments, job_rows
+from jupyter_gpupool.ledger.records import (
+    ArrayRecord,
+    CardRecord,
+    Job,
+    LeaseRecord,
+    Move,
+    Note,
+    SessionRecord,
+)
+from jupyter_gpupool.ledger.rows import ARRAYS, CARDS, LEASES, PROMISES, SESSIONS, Environments, job_rows
 from jupyter_gpupool.ledger.sqlite import connect, unavailable
 from jupyter_gpupool.ledger.usage import Account, Key
 from jupyter_gpupool.scheduler.model import Promise
@@ -45,6 +54,8 @@ class Change:
     cards: dict[str, CardRecord] | None = None
     notes: list[Note] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    grants: GrantChange = field(default_factory=GrantChange)
+    arrays: dict[int, ArrayRecord] = field(default_factory=dict)
 
 
 @dataclass
@@ -55,6 +66,7 @@ class Removal:
     sessions: list[int]
     leases: list[int]
     next: dict[str, int]
+    arrays: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -68,14 +80,18 @@ class Contents:
     accounts: dict[Key, Account]
     cards: dict[str, CardRecord]
     next: dict[str, int]
+    grants: Granted
+    arrays: dict[int, ArrayRecord]
 
     def apply(self, change: Change) -> None:
         """Follow a change that was committed."""
         self.jobs |= change.jobs
+        self.arrays |= change.arrays
         self.sessions |= change.sessions
         self.leases |= change.leases
         self.accounts |= change.accounts
-        self.next["work"] = max(self.next["work"], *(id + 1 for id in (*change.jobs, *change.sessions, 0)))
+        works = (*change.jobs, *change.sessions, *change.arrays, 0)
+        self.next["work"] = max(self.next["work"], *(id + 1 for id in works))
         self.next["lease"] = max(self.next["lease"], *(id + 1 for id in (*change.leases, 0)))
         for work, promise in change.promises.items():
             if promise is None:
@@ -85,6 +101,7 @@ class Contents:
         if change.cards is not None:
             self.cards.clear()
             self.cards |= change.cards
+        self.grants.apply(change.grants)
 
     def remove(self, removal: Removal) -> None:
         """Follow a removal that was committed."""
@@ -92,6 +109,7 @@ class Contents:
             (self.jobs, removal.jobs),
             (self.sessions, removal.sessions),
             (self.leases, removal.leases),
+            (self.arrays, removal.arrays),
         ):
             for id in ids:
                 del records[id]
@@ -154,6 +172,7 @@ class Database:
             self._jobs.save(self._connection, change.jobs, self.contents.jobs)
             SESSIONS.save(self._connection, change.sessions, self.contents.sessions)
             LEASES.save(self._connection, change.leases, self.contents.leases)
+            ARRAYS.save(self._connection, change.arrays, self.contents.arrays)
             self._save_promises(change.promises)
             if change.cards is not None:
                 CARDS.delete(self._connection, self.contents.cards)
@@ -164,6 +183,7 @@ class Database:
             )
             self._add(insert(tables.notes), map(vars, change.notes))
             self._add(insert(tables.moves), map(vars, change.moves))
+            self.contents.grants.save(self._connection, change.grants)
         self._environments.saved()
         self.contents.apply(change)
 
@@ -177,6 +197,7 @@ class Database:
             self._jobs.delete(self._connection, removal.jobs)
             SESSIONS.delete(self._connection, removal.sessions)
             LEASES.delete(self._connection, removal.leases)
+            ARRAYS.delete(self._connection, removal.arrays)
             self._add(_DELETE_NOTES, works)
             self._add(_DELETE_MOVES, works)
             self._add(_DELETE_ENVIRONMENT, [{"of": digest} for digest in unused])
@@ -205,10 +226,13 @@ class Database:
         jobs = {job.id: job for job in self._jobs.load(self._connection)}
         sessions = {session.id: session for session in SESSIONS.load(self._connection)}
         leases = {lease.id: lease for lease in LEASES.load(self._connection)}
+        arrays = {array.id: array for array in ARRAYS.load(self._connection)}
         accounts = {
             (group, user): Account(nano, at)
             for group, user, nano, at in self._connection.execute(select(tables.usage))
         }
+        grants = Granted()
+        grants.load(self._connection)
         given = {row.name: row.next for row in self._connection.execute(select(tables.sequences))}
         return Contents(
             jobs=jobs,
@@ -218,9 +242,11 @@ class Database:
             accounts=accounts,
             cards={card.uuid: card for card in CARDS.load(self._connection)},
             next={
-                "work": max(given.get("work", 1), *(id + 1 for id in (0, *jobs, *sessions))),
+                "work": max(given.get("work", 1), *(id + 1 for id in (0, *jobs, *sessions, *arrays))),
                 "lease": max(given.get("lease", 1), *(id + 1 for id in (0, *leases))),
             },
+            grants=grants,
+            arrays=arrays,
         )
 
     def _save_promises(self, promises: Mapping[int, Promise | None]) -> None:

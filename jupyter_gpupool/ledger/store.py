@@ -16,7 +16,9 @@ from typing import Any
 from jupyter_gpupool.ledger.age import aged, rested
 from jupyter_gpupool.ledger.booking import Booking
 from jupyter_gpupool.ledger.database import Change, Database, Removal
+from jupyter_gpupool.ledger.days import Days
 from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
+from jupyter_gpupool.ledger.grants import Grants
 from jupyter_gpupool.ledger.history import history
 from jupyter_gpupool.ledger.place import Mount
 from jupyter_gpupool.ledger.records import (
@@ -72,6 +74,8 @@ class Ledger:
         self.leases: Mapping[int, LeaseRecord] = contents.leases
         self.promises: Mapping[int, Promise] = contents.promises
         self.cards: Mapping[str, CardRecord] = contents.cards
+        self.days = Days(database, contents)
+        self.grants = Grants(database, self._save, self._live_leases)
         self.stops = Stops(contents.jobs, contents.leases, self._save)
         self._show(contents.jobs.values(), contents.sessions.values(), contents.leases.values())
 
@@ -446,7 +450,9 @@ class Ledger:
             if held_nano(lease) != held_nano(before[id]):
                 key = (lease.group, lease.owner)
                 change.accounts[key] = self._accounts.settled(key, now)
+        self.grants.charge(change, before)
         self._database.save(change)
+        self.grants.follow(change)
         for id, lease in change.leases.items():
             self._accounts.change(before[id], lease)
         self._show(change.jobs.values(), change.sessions.values(), change.leases.values())
