@@ -2,10 +2,7 @@
 
 Owns: the order of what happens at one time (ends, submits with sessions first, window edges, then one pass),
 and carrying a plan's decisions out. Never: a decision; `plan` and `fill`, which the service calls too, or a
-`Discipline` to compare with, make them.
-
-What a simulated job does: it takes `start_latency` to begin, works for its duration, and works on while it is
-asked to stop; its limit is the hard end and counts from the beginning of its work.
+`Discipline` to compare with, make them; nor what work does on its cards (`runs`).
 """
 
 from __future__ import annotations
@@ -20,11 +17,12 @@ from jupyter_gpupool.ledger.age import AGE_GRAIN_S, AGEING
 from jupyter_gpupool.ledger.usage import Account, Accounts, Key
 from jupyter_gpupool.ledger.views import Held, Waiting
 from jupyter_gpupool.policy.model import Policy
-from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Stop, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.simulator.entry import Entry
 from jupyter_gpupool.simulator.journal import Journal
 from jupyter_gpupool.simulator.room import Room
+from jupyter_gpupool.simulator.runs import Resume, Runs
 from jupyter_gpupool.simulator.workload import Task
 
 REFRAME_S = 30 * 86400
@@ -55,7 +53,9 @@ class Setting:
     horizon
         After how many seconds it ends; None = when all work is over.
     latency
-        Seconds from a job's lease to the beginning of its work.
+        Seconds from a job's lease to the beginning of its work; its limit counts from there.
+    resume
+        Whether a job that was stopped for others keeps the work it has done.
     plan_every
         At least so many seconds lie between two whole plans, which give promises, reasons (and so age) and
         expected starts to all; other passes only fill what is free. The service plans after every change
@@ -67,6 +67,7 @@ class Setting:
     start: Seconds
     horizon: Seconds | None = None
     latency: Seconds = 0
+    resume: Resume = "keep"
     plan_every: Seconds = 3600
     discipline: Discipline = POLICY
 
@@ -88,14 +89,14 @@ class Simulation:
         self.refused = Refused()
         self.end = setting.start
         self.frame = self._frame(setting.start)
-        self._entry = Entry(setting.policy, self.frame)
+        self._entry = Entry(setting.policy, self.frame, setting.latency)
         self._rules = setting.discipline.rules(self.frame)
         self._room = Room(self._rules)
         self._tasks = tasks
         self._next = 0
         self._waiting, self._held = Waiting(), Held()
         self._works: dict[int, Work] = {}
-        self._leases: dict[int, Lease] = {}
+        self._runs = Runs(tasks, setting.start, setting.latency, setting.resume)
         self._promises: dict[int, Promise] = {}
         self._stored: dict[Key, Account] = {}
         self._accounts = Accounts(self._stored, ())
@@ -126,6 +127,8 @@ class Simulation:
         """Return when something happens next; a window's edge counts only while something waits."""
         while self._promised and not self._holds(*self._promised[0]):
             heappop(self._promised)
+        while self._due and not self._is_due(*self._due[0]):
+            heappop(self._due)
         times = [heap[0][0] for heap in (self._due, self._promised) if heap]
         if self._next < len(self._tasks):
             times.append(self.setting.start + self._tasks[self._next].submit)
@@ -141,23 +144,34 @@ class Simulation:
         return due
 
     def _holds(self, start: Seconds, id: int) -> bool:
-        return id in self._promises and self._promises[id].start == start
+        promise, work = self._promises.get(id), self._works.get(id)
+        return (promise is not None and promise.start == start) or (
+            work is not None and work.not_before == start
+        )
 
     def _waits_for_window(self) -> bool:
         return any(work.window is not None for work in self._works.values())
 
+    def _is_due(self, time: Seconds, id: int) -> bool:
+        """Say whether something ends at this time still: a run, or the waiting of a session."""
+        run = self._runs.live.get(id)
+        if run is not None:
+            return run.until == time
+        return id in self._works and self._works[id].kind == "session"
+
     def _ends(self, now: Seconds) -> bool:
-        """End what is due: jobs that have done their work, sessions whose people go home."""
+        """End what is due: jobs that leave their cards, sessions whose people go home."""
         freed = False
         while self._due and self._due[0][0] <= now:
-            _, id = heappop(self._due)
-            lease = self._leases.pop(id, None)
-            if lease is not None:
-                self._free(lease, now)
-                freed = True
-            elif id in self._works:
+            time, id = heappop(self._due)
+            if not self._is_due(time, id):
+                continue
+            if id in self._works:
                 self.journal.end(now, self._leave_queue(id), "cancelled")
                 freed = self._promises.pop(id, None) is not None or freed
+            else:
+                self._free(id, now)
+                freed = True
         return freed
 
     def _submits(self, now: Seconds) -> list[int]:
@@ -173,11 +187,8 @@ class Simulation:
                 self.refused.count += 1
                 self.refused.because = self.refused.because or refusal.message
                 continue
-            self._works[work.id] = work
-            self._waiting.follow(work.id, work)
-            self._room.queue(work, 1)
-            self.journal.submit(now, work, task.duration, self._eligible(work, now))
-            self._unplanned.add(work.id)
+            self.journal.submit(now, work, task, self._eligible(work, now))
+            self._join_queue(work)
             new.append(work.id)
             if work.kind == "session":
                 heappush(self._due, (now + task.duration, work.id))
@@ -250,6 +261,8 @@ class Simulation:
         """Make the decisions of a plan facts; the only place where that is done."""
         for start in found.starts:
             self._begin(start, now)
+        for stop in found.stops:
+            self._ask(stop, now)
         self._promise(found, now)
 
     def _begin(self, start: Start, now: Seconds) -> None:
@@ -267,17 +280,23 @@ class Simulation:
             end=now + work.limit,
             whole=work.request.gpus > 0,
             resumable=work.resumable,
+            grace=work.grace,
         )
-        self._leases[work.id] = lease
         self._held.follow(work.id, lease)
         self._room.lease(lease, 1)
         self._account(lease, now, 1)
         lent = work.kind not in self.frame.partitions[placement.partition].kinds
-        self.journal.begin(now, work, placement, lent=lent)
-        runs = work.limit
-        if work.kind == "job":
-            runs = min(self._tasks[work.id - 1].duration, work.limit) + self.setting.latency
-        heappush(self._due, (now + runs, work.id))
+        self.journal.begin(now, work, start, lent=lent)
+        if (done := self._runs.done(work.id)) is not None:
+            self.journal.resume(now, work, done)
+        heappush(self._due, (self._runs.begin(work, lease).until, work.id))
+
+    def _ask(self, stop: Stop, now: Seconds) -> None:
+        run = self._runs.ask(stop.work, now)
+        if run is not None:
+            self._held.follow(stop.lease, run.lease)
+            self.journal.stop_asked(now, run.lease, stop)
+            heappush(self._due, (run.until, stop.work))
 
     def _promise(self, found: Plan, now: Seconds) -> None:
         causes = {move.work: move.cause for move in found.moves}
@@ -292,17 +311,23 @@ class Simulation:
 
     # -- what follows ----------------------------------------------------------------------------
 
-    def _free(self, lease: Lease, now: Seconds) -> None:
-        """Take a lease back, and note how its work ended."""
-        self._held.follow(lease.id, None)
-        self._room.lease(lease, -1)
-        self._account(lease, now, -1)
-        task = self._tasks[lease.work - 1]
-        if lease.kind == "job":
-            done = task.duration <= task.limit
-        else:
-            done = now >= self.setting.start + task.submit + task.duration
-        self.journal.end(now, lease, "completed" if done else "timed_out")
+    def _free(self, id: int, now: Seconds) -> None:
+        """Take a lease back, note how its work ended, and queue it again if it was stopped for others."""
+        run, again = self._runs.over(id, now)
+        self._held.follow(id, None)
+        self._room.lease(run.lease, -1)
+        self._account(run.lease, now, -1)
+        eligible = None if again is None else self._eligible(again, again.not_before)
+        self.journal.end(now, run.lease, run.outcome, eligible)
+        if again is not None:
+            self._join_queue(again)
+            heappush(self._promised, (again.not_before, id))
+
+    def _join_queue(self, work: Work) -> None:
+        self._works[work.id] = work
+        self._waiting.follow(work.id, work)
+        self._room.queue(work, 1)
+        self._unplanned.add(work.id)
 
     def _leave_queue(self, id: int) -> Work:
         self._waiting.follow(id, None)

@@ -5,6 +5,8 @@ Owns: the request of a task under a policy, and the refusal of what could never 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jupyter_gpupool.client.arguments import nearest
 from jupyter_gpupool.frame import Frame
 from jupyter_gpupool.policy import sizes
@@ -20,10 +22,12 @@ class Entry:
     """The door of a simulated pool: what the service does with a request before it is queued.
 
     How many jobs a user may have in the queue is not counted: a simulated user does not come back later.
+    A job's limit counts from the beginning of its work; to the scheduler it is longer by `latency`.
     """
 
-    def __init__(self, policy: Policy, frame: Frame) -> None:
+    def __init__(self, policy: Policy, frame: Frame, latency: Seconds) -> None:
         self._policy = policy
+        self._latency = latency
         self._frame = frame
         bare = frame.snapshot((), (), (), Usage())
         limits = Limits(bare, 0)
@@ -38,7 +42,7 @@ class Entry:
         WorkloadError
             The policy has no such group, priority or window.
         """
-        window = task.window
+        window, job = task.window, task.kind == "job"
         return Work(
             id=id,
             kind=task.kind,
@@ -46,15 +50,17 @@ class Entry:
             group=self._known(task.group, "group", self._frame.groups),
             priority=self._known(task.priority or NORMAL, "priority", self._frame.priorities),
             submitted=now,
-            limit=task.limit,
+            limit=task.limit + (self._latency if job else 0),
             request=self._request(task),
             resumable=task.resumable,
+            grace=self._policy.jobs.grace if job else 0,
             window=None if window is None else self._known(window, "calendar", self._frame.windows),
         )
 
     def refusal(self, work: Work) -> Refusal | None:
         """Say why work could never run."""
-        return self._feasible.problem(work)
+        asked = replace(work, limit=work.limit - self._latency) if work.kind == "job" else work
+        return self._feasible.problem(asked)
 
     def _request(self, task: Task) -> Request:
         key = task.kind, task.gpus, task.mib

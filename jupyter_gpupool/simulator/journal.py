@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpupool.frame import Frame
-from jupyter_gpupool.scheduler.model import Lease, Placement, Request, Seconds, Work
+from jupyter_gpupool.policy.calendar import windows
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.scheduler.model import Lease, Request, Seconds, Start, Stop, Work
+from jupyter_gpupool.simulator.workload import Task
 
 Event = dict[str, Any]
+AROUND_S = 7 * 86400
 
 
 class Journal:
@@ -25,24 +29,23 @@ class Journal:
         self.start = start
         self.events: list[Event] = []
 
-    def submit(self, t: Seconds, work: Work, duration: Seconds, eligible: Seconds | None) -> None:
-        """Note a submission.
+    def submit(self, t: Seconds, work: Work, task: Task, eligible: Seconds | None) -> None:
+        """Note a submission; its window first allows a start at `eligible`, UTC.
 
-        Parameters
-        ----------
-        duration
-            The work to be done, in seconds; the scheduler does not know it.
-        eligible
-            When back-off and window first allow a start, UTC.
+        The scheduler does not know the `duration_s` of a task, the work to be done.
         """
         self._note(
             t,
             "submit",
             work,
             request=_request(work.request),
-            limit_s=work.limit,
-            duration_s=duration,
-            eligible_t=None if eligible is None else eligible - self.start,
+            limit_s=task.limit,
+            duration_s=task.duration,
+            priority=work.priority,
+            resumable=work.resumable,
+            grace_s=work.grace,
+            window=work.window,
+            eligible_t=self._since(eligible),
         )
 
     def promise(self, t: Seconds, work: Work, start: Seconds, cause: str | None) -> None:
@@ -53,14 +56,28 @@ class Journal:
         """Note the start that a plan of the moment of submission expects."""
         self._note(t, "estimate", work, start_t=start - self.start)
 
-    def begin(self, t: Seconds, work: Work, placement: Placement, *, lent: bool) -> None:
+    def begin(self, t: Seconds, work: Work, start: Start, *, lent: bool) -> None:
         """Note that work has its lease."""
+        placement = start.placement
         gpus = [{"gpu": share.uuid, "memory_mib": share.mib} for share in placement.gpus]
-        self._note(t, "start", work, gpus=gpus, partition=placement.partition, borrowed=False, lent=lent)
+        partition, borrowed = placement.partition, start.borrowed
+        self._note(t, "start", work, gpus=gpus, partition=partition, borrowed=borrowed, lent=lent)
 
-    def end(self, t: Seconds, work: Work | Lease, outcome: str) -> None:
-        """Note that work is over, and its lease, if it had one, free."""
-        self._note(t, "end", work, outcome=outcome)
+    def resume(self, t: Seconds, work: Work, done: Seconds) -> None:
+        """Note, after its start, that a job goes on where it was: with so many seconds of work done."""
+        self._note(t, "resume", work, done_s=done)
+
+    def stop_asked(self, t: Seconds, lease: Lease, stop: Stop) -> None:
+        """Note that a job is asked to stop for others; it has its grace from now."""
+        self._note(t, "stop_asked", lease, cause=stop.cause, taker=stop.taker)
+
+    def end(self, t: Seconds, work: Work | Lease, outcome: str, eligible: Seconds | None = None) -> None:
+        """Note that work is over, and its lease, if it had one, free; stopped work may start from `eligible`."""
+        more = {} if eligible is None else {"eligible_t": self._since(eligible)}
+        self._note(t, "end", work, outcome=outcome, **more)
+
+    def _since(self, time: Seconds | None) -> Seconds | None:
+        return None if time is None else time - self.start
 
     def _note(self, now: Seconds, name: str, work: Work | Lease, **more: Any) -> None:
         event = {
@@ -75,10 +92,9 @@ class Journal:
         self.events.append(event)
 
 
-def pool_line(
-    frame: Frame, start: Seconds, horizon: Seconds, policy: str, windows: dict[str, list[list[int]]]
-) -> Event:
-    """Return the first line: the cards, the time span and the policy's name and windows."""
+def pool_line(frame: Frame, policy: Policy, start: Seconds, horizon: Seconds) -> Event:
+    """Return the first line: the cards, the time span, the policy and its windows, with a week on both sides."""
+    first, last = start - AROUND_S, start + horizon + AROUND_S
     return {
         "event": "pool",
         "start": datetime.fromtimestamp(start, UTC).isoformat(),
@@ -87,9 +103,18 @@ def pool_line(
             {"gpu": gpu.uuid, "node": gpu.node, "memory_mib": gpu.memory_mib, "partition": gpu.partition}
             for gpu in frame.gpus
         ],
-        "policy": policy,
-        "windows": windows,
+        "policy": as_data(policy),
+        "windows": {
+            name: [[t0 - start, t1 - start] for t0, t1 in windows(found, policy.zone, first, last)]
+            for name, found in policy.calendars.items()
+        },
     }
+
+
+def as_data(policy: Policy) -> Event:
+    """Return a policy as its file writes it, with all defaults but without addresses."""
+    data: Event = policy.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"notify"})
+    return data
 
 
 def write_events(path: Path, pool: Event, events: Iterable[Event]) -> None:

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_gpupool.policy.calendar import windows
-from jupyter_gpupool.policy.model import Policy
-from jupyter_gpupool.scheduler.model import Seconds
 from jupyter_gpupool.simulator.engine import Setting, Simulation
 from jupyter_gpupool.simulator.figures import figures
 from jupyter_gpupool.simulator.journal import Event, pool_line
@@ -49,10 +46,7 @@ def play(name: str, setting: Setting, workload: Workload) -> Result:
     """
     simulation = Simulation(setting, workload.tasks)
     simulation.run()
-    horizon = simulation.end - setting.start
-    pool = pool_line(
-        simulation.frame, setting.start, horizon, name, _windows(setting.policy, setting.start, horizon)
-    )
+    pool = pool_line(simulation.frame, setting.policy, setting.start, simulation.end - setting.start)
     events, refused = simulation.journal.events, simulation.refused
     return Result(name, pool, events, figures(pool, events), refused.count, refused.because)
 
@@ -64,11 +58,3 @@ def spread(results: Sequence[Result]) -> dict[str, tuple[Any, Any, Any]]:
         values = [value for result in results if (value := result.figures[name]) is not None]
         found[name] = (statistics.median(values), min(values), max(values)) if values else (None, None, None)
     return found
-
-
-def _windows(policy: Policy, start: Seconds, horizon: Seconds) -> dict[str, list[list[int]]]:
-    """Return the windows of the whole time, in seconds after the start."""
-    return {
-        name: [[t0 - start, t1 - start] for t0, t1 in windows(calendar, policy.zone, start, start + horizon)]
-        for name, calendar in policy.calendars.items()
-    }

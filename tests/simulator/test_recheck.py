@@ -123,8 +123,9 @@ def test_events_are_in_order_of_time_and_complete(run: Callable[..., Result]) ->
     assert times == sorted(times)
     for event in result.events:
         assert {"t", "event", "kind", "id", "user", "group"} <= event.keys()
-    windows = result.pool["windows"]["night"]
-    assert windows[0] == [0, min(8 * 3600, result.figures["horizon_s"])]
+    assert [-4 * 3600, 8 * 3600] in result.pool["windows"]["night"], (
+        "what is open at the start began before it"
+    )
     starts = [event for event in result.events if event["event"] == "start"]
     assert all({"gpus", "partition", "borrowed", "lent"} <= start.keys() for start in starts)
     assert len({start["id"] for start in starts}) == len(starts), "nothing is started twice"
@@ -150,4 +151,4 @@ def test_nobody_starts_later_than_promised_without_a_named_cause(
         elif event["event"] == "start" and id in promised:
             assert t <= promised[id] or id in causes
     assert promised
-    assert late == ({"session", "late"} if "latency" in setting else {"session"})
+    assert late == {"session"}
