@@ -213,7 +213,7 @@ class Database:
         return self._read(Move, tables.moves, work)
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """Return one transaction over the connection, for what has no image in memory; errors as in `save`."""
+        """Return one transaction, for what has no image in memory; errors as in `save`."""
         return self._transaction()
 
     @contextmanager
