@@ -72,7 +72,7 @@ class Journal:
         self._note(t, "stop_asked", lease, cause=stop.cause, taker=stop.taker)
 
     def end(self, t: Seconds, work: Work | Lease, outcome: str, eligible: Seconds | None = None) -> None:
-        """Note that work is over, and its lease, if it had one, free; stopped work may start from `eligible`."""
+        """Note that work is over and its lease, if it had one, free; stopped work may start at `eligible`."""
         more = {} if eligible is None else {"eligible_t": self._since(eligible)}
         self._note(t, "end", work, outcome=outcome, **more)
 
@@ -93,7 +93,7 @@ class Journal:
 
 
 def pool_line(frame: Frame, policy: Policy, start: Seconds, horizon: Seconds) -> Event:
-    """Return the first line: the cards, the time span, the policy and its windows, with a week on both sides."""
+    """Return the first line: cards, time span, policy, and windows with those of a week on both sides."""
     first, last = start - AROUND_S, start + horizon + AROUND_S
     return {
         "event": "pool",
