@@ -30,6 +30,7 @@ from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
+from jupyter_gpupool.service.grants import current
 from jupyter_gpupool.service.policy_store import PolicyStore
 
 log = logging.getLogger("gpupool")
@@ -176,6 +177,11 @@ class Controller:
         self._on_policy()
         return True
 
+    def granted(self) -> None:
+        """Something was granted, or has ended: plan by it."""
+        self._reframe()
+        self.changed()
+
     # -- asking ----------------------------------------------------------------------------------
 
     def refusal(self, work: Work, *, count_queue: bool) -> Refusal | None:
@@ -232,6 +238,7 @@ class Controller:
             leases=self.ledger.held(),
             promises=tuple(self.ledger.promises.values()),
             usage=self.ledger.usage(now),
+            budgets=self.ledger.grants.budgets(self.policy, now),
         )
 
     def _only_new(self, snapshot: Snapshot) -> Snapshot:
@@ -393,7 +400,9 @@ class Controller:
         self._refusals.clear()
 
     def _frame(self) -> Frame:
-        return frame_of(self.policy, self.pool, self.health, self.now, self._slots, socket.gethostname())
+        now = self.now
+        grants = current(self.ledger, now)
+        return frame_of(self.policy, self.pool, self.health, now, self._slots, socket.gethostname(), grants)
 
     def _next_edge(self) -> int | None:
         """Return when something changes next by itself: a window's edge, a back-off's end."""
