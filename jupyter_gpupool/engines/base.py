@@ -150,6 +150,17 @@ class JobFiles(Protocol):
             The engine cannot be asked now.
         """
 
+    def newest(self, job: int, *parts: str) -> float | None:
+        """Return when a regular file in the folder `parts`, or below it, was last written; None without one.
+
+        Of a very large folder not every file is looked at.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be asked now.
+        """
+
     def remove(self, job: int) -> None:
         """Delete the job's folder; one that is not there is no error.
 

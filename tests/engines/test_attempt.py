@@ -54,6 +54,12 @@ def test_the_newer_cause_and_the_earlier_end_hold():
     assert attempt.asked(StopRecord("cancel", 1300.0)) == StopRecord("cancel", 1100.0)
 
 
+@pytest.mark.parametrize("earlier", ["cancel", "limit"])
+def test_a_stop_for_others_changes_nothing_for_work_that_is_not_to_run_again(earlier):
+    attempt = _attempt(600, 120, stop=StopRecord(earlier, 1300.0))
+    assert attempt.asked(StopRecord("stop", 1100.0)) == StopRecord(earlier, 1100.0)
+
+
 def test_nothing_is_due_once_the_runner_is_gone():
     attempt = _attempt(600, 120, pidfd=-1)
     assert attempt.next_step() is None

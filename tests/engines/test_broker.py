@@ -35,6 +35,7 @@ def read(files, job: int, *parts: str) -> bytes:
 async def test_the_service_reads_what_a_job_wrote(system):
     spec = system.python(WRITES)
     await system.run(spec)
+    written = (system.attempt(spec).parent / "out" / "deep" / "b").stat().st_mtime
 
     def look() -> object:
         files = LauncherFiles(system.home)
@@ -44,9 +45,11 @@ async def test_the_service_reads_what_a_job_wrote(system):
             read(files, 1, "out", "deep", "b"),
             [(file.name, file.size) for file in files.list(1, "out")],
             files.list(1, "missing") + files.list(7),
+            files.newest(1, "missing"),
+            files.newest(1, "out") == written,
         ]
 
-    expected = [b"hello\n", b"12", b"345", [("a", 2)], []]
+    expected = [b"hello\n", b"12", b"345", [("a", 2)], [], None, True]
     assert system.as_account(system.accounts.service, look) == str(expected)
     denied = system.as_account(system.accounts.service, (system.attempt(spec) / "log").read_text)
     assert denied.startswith("PermissionError")

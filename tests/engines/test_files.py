@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpupool.engines.base import NoSuchFileError
+from jupyter_gpupool.engines.local import files as module
 from jupyter_gpupool.engines.local.files import DirectFiles
 
 
@@ -67,3 +68,26 @@ def test_a_job_is_removed_and_nothing_that_it_links_to(files: DirectFiles, tmp_p
     files.remove(1)
     assert not (tmp_path / "jobs" / "1").exists()
     assert (tmp_path / "secret").exists()
+
+
+def test_the_newest_file_is_found_however_deep(files: DirectFiles, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "jobs" / "1" / "checkpoint"
+    assert files.newest(1, "checkpoint") is None
+    (checkpoint / "step-2" / "optimizer").mkdir(parents=True)
+    (checkpoint / "way").symlink_to(tmp_path)
+    assert files.newest(1, "checkpoint") is None
+    for name, at in (("step-2/model", 20), ("step-2/optimizer/state", 30), ("last", 10)):
+        (checkpoint / name).write_text("x")
+        os.utime(checkpoint / name, (at, at))
+    assert files.newest(1, "checkpoint") == 30.0
+
+
+def test_of_a_large_folder_only_a_part_is_looked_at(
+    files: DirectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_LISTED", 3)
+    for name in range(9):
+        (tmp_path / "jobs" / "1" / "out" / str(name)).write_text("x")
+    before = len(os.listdir("/proc/self/fd"))
+    assert files.newest(1, "out") is not None
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -109,9 +109,14 @@ class Attempt:
         return StopRecord("limit", self.hard_end())
 
     def asked(self, request: StopRecord) -> StopRecord:
-        """`request` united with what holds already: the newer cause, the earlier end."""
-        ends = [request.kill_at, self.hard_end()] + ([self.stop.kill_at] if self.stop else [])
-        return StopRecord(request.cause, min(ends))
+        """`request` united with what holds already: the newer cause, the earlier end.
+
+        Work that is cancelled, or at its limit, is not to run again: a ``stop`` changes no earlier cause.
+        """
+        if self.stop is None:
+            return StopRecord(request.cause, min(request.kill_at, self.hard_end()))
+        cause = self.stop.cause if request.cause == "stop" else request.cause
+        return StopRecord(cause, min(request.kill_at, self.stop.kill_at, self.hard_end()))
 
     def ended_as(self, record: ExitRecord, *, tree_gone: bool, peak_mib: int | None, oom: bool) -> Ended:
         """The end that the runner reported."""

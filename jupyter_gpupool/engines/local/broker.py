@@ -32,6 +32,10 @@ class Broker:
             return Passed(self._files.open(job, *parts))
         return None
 
+    def newest(self, job: int, parts: list[str]) -> float | None:
+        """When a file in a folder, or below it, was last written."""
+        return self._files.newest(job, *parts)
+
     def list(self, job: int, parts: list[str]) -> list[list[Any]]:
         """Name, size and time of each regular file in a folder."""
         return [[file.name, file.size, file.modified] for file in self._files.list(job, *parts)]

@@ -22,7 +22,7 @@ from jupyter_gpupool.engines.base import EngineError, FileEntry, JobFiles, NoSuc
 from jupyter_gpupool.engines.local.folders import OUT
 from jupyter_gpupool.engines.local.protocol import Lines, encode, open_run_directory, socket_path
 
-MOST_LISTED = 10_000
+MOST_LISTED, DEEPEST = 10_000, 16
 _WITHOUT_LINKS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _ANSWER_S = 10.0
 _READ = 1 << 18
@@ -69,6 +69,16 @@ class DirectFiles:
             return []
         return sorted(found, key=lambda file: file.name)
 
+    def newest(self, job: int, *parts: str) -> float | None:
+        """Return when a file of the first `MOST_LISTED` in and below a folder was written; see `JobFiles`."""
+        try:
+            with open_folder(self._jobs, str(job), *parts) as folder:
+                infos = islice(_all_below(folder, DEEPEST), MOST_LISTED)
+                owners = self._owners(job, folder)
+                return max((info.st_mtime for info in infos if _counts(info, owners)), default=None)
+        except (OSError, NoSuchFileError):
+            return None
+
     def remove(self, job: int) -> None:
         """Delete the job's folder; see `JobFiles.remove`."""
         shutil.rmtree(self._jobs / str(job), ignore_errors=True)
@@ -98,6 +108,11 @@ class LauncherFiles:
         """Return the regular files in a folder; see `JobFiles.list`."""
         found, _ = self._ask("files", job=job, parts=parts)
         return [FileEntry(*entry) for entry in found]
+
+    def newest(self, job: int, *parts: str) -> float | None:
+        """Return when a file in and below a folder was last written; see `JobFiles.newest`."""
+        found, _ = self._ask("newest", job=job, parts=parts)
+        return None if found is None else float(found)
 
     def remove(self, job: int) -> None:
         """Have the job's folder deleted; see `JobFiles.remove`."""
@@ -147,6 +162,10 @@ class EngineFiles:
         """Return the regular files in a folder; see `JobFiles.list`."""
         return self.way.list(job, *parts)
 
+    def newest(self, job: int, *parts: str) -> float | None:
+        """Return when a file in and below a folder was last written; see `JobFiles.newest`."""
+        return self.way.newest(job, *parts)
+
     def remove(self, job: int) -> None:
         """Delete the job's folder; see `JobFiles.remove`."""
         self.way.remove(job)
@@ -171,6 +190,21 @@ def _reply(connection: socket.socket) -> tuple[dict[str, Any], tuple[int, ...]]:
         raise
 
 
+def _all_below(folder: int, levels: int) -> Iterator[os.stat_result]:
+    """What is in a folder and in those below it, at most `levels` deep; no link is followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # it has just gone, or is not for us
+                info = entry.stat(follow_symlinks=False)
+                yield info
+                if stat.S_ISDIR(info.st_mode) and levels > 1:
+                    inner = _open_inner(folder, entry.name)
+                    try:
+                        yield from _all_below(inner, levels - 1)
+                    finally:
+                        os.close(inner)
+
+
 def _counts(info: os.stat_result, owners: set[int] | None) -> bool:
     """Whether it is a regular file of one of `owners`."""
     return stat.S_ISREG(info.st_mode) and (owners is None or info.st_uid in owners)
@@ -190,12 +224,16 @@ def open_folder(root: Path, *parts: str) -> Iterator[int]:
     within = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         for part in parts:
-            inner = os.open(_plain(part), _WITHOUT_LINKS | os.O_DIRECTORY, dir_fd=within)
+            inner = _open_inner(within, part)
             os.close(within)
             within = inner
         yield within
     finally:
         os.close(within)
+
+
+def _open_inner(within: int, part: str) -> int:
+    return os.open(_plain(part), _WITHOUT_LINKS | os.O_DIRECTORY, dir_fd=within)
 
 
 def _plain(part: str) -> bytes:

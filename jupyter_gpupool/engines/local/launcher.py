@@ -29,7 +29,7 @@ from jupyter_gpupool.engines.local.cgroups import LAUNCHER, Subtree
 from jupyter_gpupool.engines.local.proctree import marked, starttime
 from jupyter_gpupool.engines.local.protocol import report_to_json, spec_from_json
 from jupyter_gpupool.engines.local.records import ExitRecord, Index, RunnerRecord, StopRecord
-from jupyter_gpupool.engines.local.runner import Runner, fork_runner
+from jupyter_gpupool.engines.local.runner import ASKED, Runner, fork_runner
 from jupyter_gpupool.engines.local.trust import Trust
 
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -88,6 +88,8 @@ class Launcher:
             return self._broker.open(message["job"], message["parts"])
         elif name == "files":
             return self._broker.list(message["job"], message["parts"])
+        elif name == "newest":
+            return self._broker.newest(message["job"], message["parts"])
         elif name == "remove":
             self.remove(message["job"])
         return None
@@ -228,6 +230,8 @@ class Launcher:
         attempt.stop = request
         with suppress(OSError):
             attempt.records.write_stop(request)
+        with suppress(ProcessLookupError):  # its end is about to be seen
+            signal.pidfd_send_signal(attempt.pidfd, ASKED)
         attempt.tree.ask()
 
     def _runner_ended(self, attempt: Attempt) -> None:

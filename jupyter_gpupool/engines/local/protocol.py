@@ -17,6 +17,7 @@ retire                                     null; the launcher leaves once no job
 quit                                       null; the launcher leaves at once, its jobs go on
 open       job, parts                      null, with the file's descriptor; without: no such file
 files      job, parts                      list of [name, size, modified]
+newest     job, parts                      when a file there, or below, was last written; or null
 remove     job                             null
 =========  ==============================  =====================================================
 
@@ -54,6 +55,7 @@ _FIELDS: dict[str, dict[str, type]] = {
     "quit": {},
     "open": {"job": int, "parts": list},
     "files": {"job": int, "parts": list},
+    "newest": {"job": int, "parts": list},
     "remove": {"job": int},
 }
 _SPEC_TYPES: dict[str, tuple[type, ...]] = {

@@ -37,6 +37,8 @@ from jupyter_gpupool.engines.local.records import ExitRecord, mark_begun, report
 from jupyter_gpupool.engines.local.unpack import BadSnapshotError, unpack
 
 GO = b"g"
+ASKED = signal.SIGUSR1
+"""Tells a runner, which never takes it, that its job was asked to end and whoever asked ends the grace."""
 TREE_PATIENCE_S = 2.0
 _JOB_UMASK = 0o022
 _ROOM_FOR_LAST_WORDS = 64 * 1024
@@ -135,8 +137,9 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
     gc.disable()
     _close_all_but(channel)
     os.setsid()
-    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(ignored, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (ASKED,))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     program_channel, program_end = _pair()
     runner = os.getpid()
@@ -218,10 +221,16 @@ def _let_go(program: socket.socket, order: _Order) -> str:
 
 
 def _wait_and_clear(program: int, tree: Tree, failure: str) -> ExitRecord:
-    """Reap whatever ends until the program has, then end what it leaves behind."""
+    """Reap whatever ends until the program has, then end what it leaves behind.
+
+    In a job that was asked to end the program may be but a shell that is gone at once: what it leaves
+    behind may be saving its work, and has the rest of the grace.
+    """
     reaped = status = 0
     while reaped != program:
         reaped, status = os.waitpid(-1, 0)
+    if ASKED in signal.sigpending():
+        _reap_the_rest()
     ended = time.time()
     gone = _end_the_rest(tree)
     code = os.waitstatus_to_exitcode(status)
@@ -236,6 +245,13 @@ def _full_disk(log: int) -> str:
     disk = os.fstatvfs(log)
     full = disk.f_bavail * disk.f_frsize < _ROOM_FOR_LAST_WORDS
     return "The disk of the job's log was full when the job ended." if full else ""
+
+
+def _reap_the_rest() -> None:
+    """Reap whatever ends until no process of the job is left."""
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
 
 
 def _end_the_rest(tree: Tree) -> bool:

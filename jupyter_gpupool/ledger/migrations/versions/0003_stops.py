@@ -19,5 +19,5 @@ def upgrade() -> None:
     op.add_column("leases", sa.Column("cause", sa.String(), nullable=False, server_default=""))
     op.add_column("leases", sa.Column("taker", sa.Integer(), nullable=True))
     op.execute(
-        "UPDATE leases SET grace_s = (SELECT grace_s FROM jobs WHERE jobs.id = leases.work) WHERE kind = 'job'"
+        "UPDATE leases SET grace_s = (SELECT grace_s FROM jobs WHERE id = leases.work) WHERE kind = 'job'"
     )
