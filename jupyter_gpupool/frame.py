@@ -6,7 +6,7 @@ when one of them changes; service and simulator plan with it alike. Never: a que
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from jupyter_gpupool.devices.base import NodeInfo, Pool
@@ -152,12 +152,15 @@ def frame_of(
         The host's name, for the sentence about `slots`.
     """
     jobs = policy.jobs
+    boosts = [boost for boost in grants.boosts if boost.start <= now < boost.end]
+    groups = {name: _group(name, found) for name, found in policy.groups.items()}
+    users = {name: _limits(found) for name, found in policy.users.items()}
     return Frame(
         nodes=tuple(_node(node, grants.drains) for node in pool.nodes()),
         gpus=_gpus(policy, pool, health),
         partitions={name: _partition(name, found) for name, found in policy.partitions.items()},
-        groups=_boosted({name: _group(name, found) for name, found in policy.groups.items()}, grants, now),
-        users={name: _limits(found) for name, found in policy.users.items()},
+        groups=_boosted(groups, boosts),
+        users=_boosted_users(users, groups, boosts),
         priorities={name: _priority(name, found) for name, found in policy.priorities.items()},
         windows={
             name: windows(calendar, policy.zone, now - _looks_back(policy), now + HORIZON_S)
@@ -188,25 +191,62 @@ def _node(found: NodeInfo, drains: Mapping[str, str]) -> Node:
     return Node(found.name, found.cpus_milli, found.memory_mib, not why, why)
 
 
-def _boosted(groups: dict[str, Group], grants: Grants, now: int) -> dict[str, Group]:
-    """Return the groups with what boosts add to their quotas now, and to the limits above them."""
-    for boost in grants.boosts:
-        if boost.user is None and boost.start <= now < boost.end and boost.group in groups:
-            groups[boost.group] = _more(groups[boost.group], boost.amounts, 1)
-            if boost.giver in groups:
-                groups[boost.giver] = _more(groups[boost.giver], boost.amounts, -1)
-    return groups
+def _boosted(groups: Mapping[str, Group], boosts: Iterable[Boost]) -> dict[str, Group]:
+    """Return the groups with what boosts add to their quotas now, and to the limits above them.
+
+    What a group gives to one below it stays within its own limit, and within those above.
+    """
+    found = dict(groups)
+    for boost in boosts:
+        if boost.user is not None or boost.group not in found:
+            continue
+        giver = boost.giver if boost.giver in found else None
+        unmoved = set(_upward(found, giver)) if giver else set()
+        for name in _upward(found, boost.group):
+            if name not in unmoved:
+                found[name] = _reaching(found[name], boost.amounts)
+        found[boost.group] = _owed(found[boost.group], boost.amounts, 1)
+        if giver:
+            found[giver] = _owed(found[giver], boost.amounts, -1)
+    return found
 
 
-def _more(group: Group, amounts: Mapping[str, int], sign: int) -> Group:
-    quota = group.quota
-    owed = {**quota.quota}
-    limit = None if quota.limit is None else {**quota.limit}
+def _boosted_users(
+    users: Mapping[str, UserLimits], groups: Mapping[str, Group], boosts: Iterable[Boost]
+) -> dict[str, UserLimits]:
+    """Return the users' own limits with what boosts add to the cards of one user."""
+    found = dict(users)
+    for boost in boosts:
+        if boost.user is None or boost.group not in groups:
+            continue
+        own = found.get(boost.user, UserLimits())
+        common = groups[boost.group].user.gpu_milli
+        cards = common if own.gpu_milli is None else own.gpu_milli
+        if cards is not None:
+            found[boost.user] = replace(own, gpu_milli=cards + boost.amounts.get("gpu_milli", 0))
+    return found
+
+
+def _upward(groups: Mapping[str, Group], name: str) -> Iterator[str]:
+    """Yield a group and those above it."""
+    while name in groups:
+        yield name
+        name = groups[name].parent
+
+
+def _owed(group: Group, amounts: Mapping[str, int], sign: int) -> Group:
+    owed = {**group.quota.quota}
     for resource, amount in amounts.items():
         owed[resource] = max(0, owed.get(resource, 0) + sign * amount)
-        if limit is not None and resource in limit and sign > 0:
-            limit[resource] += amount
-    return replace(group, quota=replace(quota, quota=owed, limit=limit))
+    return replace(group, quota=replace(group.quota, quota=owed))
+
+
+def _reaching(group: Group, amounts: Mapping[str, int]) -> Group:
+    limit = group.quota.limit
+    if limit is None:
+        return group
+    raised = {resource: amount + amounts.get(resource, 0) for resource, amount in limit.items()}
+    return replace(group, quota=replace(group.quota, limit=raised))
 
 
 def _gpus(policy: Policy, pool: Pool, health: Mapping[str, str]) -> tuple[Gpu, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.frame import Boost, Grants, frame_of
+from jupyter_gpupool.frame import Boost, Frame, Grants, frame_of
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.scheduler.model import Reservation
 from jupyter_gpupool.scheduler.words import time_text
@@ -88,3 +88,47 @@ def test_grants_change_quotas_nodes_and_edges_while_they_last() -> None:
         NOW + 60,
         NOW + 90,
     ]
+
+
+def boosted(*boosts: Boost) -> Frame:
+    tree = load_policy("""
+partitions: {all: {gpus: ["*:*"], for: [session, job]}}
+groups:
+  lab: {quota: {gpus: 1}, limit: {gpus: 4}}
+  vision: {parent: lab, quota: {gpus: 2}, limit: {gpus: 3, cpus: 9}, user: {gpus: 1}}
+  speech: {quota: {gpus: 3}}
+users: {bob: {gpus: 2}}
+""")
+    return frame_of(tree, SimulatedPool.parse("1x8x8GiB"), {}, NOW, None, "here", Grants(boosts))
+
+
+def quotas(frame: Frame, resource: str = "gpu_milli") -> dict[str, tuple[int, int | None]]:
+    found = {name: group.quota for name, group in frame.groups.items()}
+    return {name: (q.quota.get(resource, 0), (q.limit or {}).get(resource)) for name, q in found.items()}
+
+
+def test_a_boost_raises_the_limits_above_it_too() -> None:
+    frame = boosted(Boost("vision", {"gpu_milli": 2000}, NOW, NOW + 1))
+    assert quotas(frame) == {"lab": (1000, 6000), "vision": (4000, 5000), "speech": (3000, None)}
+    assert frame.groups["vision"].quota.limit == {"gpu_milli": 5000, "cpus_milli": 9000}
+
+
+def test_what_a_group_gives_away_it_is_not_owed() -> None:
+    frame = boosted(Boost("vision", {"gpu_milli": 2000}, NOW, NOW + 1, giver="speech"))
+    assert quotas(frame) == {"lab": (1000, 6000), "vision": (4000, 5000), "speech": (1000, None)}
+
+
+def test_what_comes_from_above_stays_within_the_limits_there() -> None:
+    frame = boosted(Boost("vision", {"gpu_milli": 1000}, NOW, NOW + 1, giver="lab"))
+    assert quotas(frame) == {"lab": (0, 4000), "vision": (3000, 4000), "speech": (3000, None)}
+
+
+def test_a_users_boost_raises_the_users_cards_and_nothing_of_the_groups() -> None:
+    spans = {"start": NOW, "end": NOW + 1}
+    frame = boosted(
+        Boost("vision", {"gpu_milli": 500}, **spans, user="ada"),
+        Boost("vision", {"gpu_milli": 500}, **spans, user="bob"),
+        Boost("speech", {"gpu_milli": 500}, **spans, user="cy"),
+    )
+    assert {name: limits.gpu_milli for name, limits in frame.users.items()} == {"bob": 2500, "ada": 1500}
+    assert quotas(frame) == quotas(boosted())
