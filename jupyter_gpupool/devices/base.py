@@ -8,6 +8,7 @@ Units are integers: MiB and milli-CPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -54,6 +55,17 @@ class Process:
     kind: ProcessKind
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy a card has been lately, in thousandths of its time: as a whole, and with each process.
+
+    None = the driver does not tell; a process that is not listed has not used the card.
+    """
+
+    busy_milli: int | None = None
+    by_process: Mapping[int, int] | None = None
+
+
 class Pool(Protocol):
     """The cards of one pool, real or simulated. Calls are short and may be made from any thread."""
 
@@ -81,6 +93,9 @@ class Pool(Protocol):
 
     def healthy(self) -> dict[str, str]:
         """Return for every card "" when it can take work now, else one sentence that says why it cannot."""
+
+    def loads(self) -> dict[str, Load]:
+        """Return how busy each card is, and has been since this was asked last."""
 
     def describe(self) -> str:
         """Return one line for people: how many cards, of what kind, and what was left out."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from .base import Card, DevicesError, NodeInfo, Process, ProcessKind
+from .base import Card, DevicesError, Load, NodeInfo, Process, ProcessKind
 
 MIB = 1024 * 1024
 SIMULATE_HINT = "to try the pool without a GPU, set GPUPOOL_SIMULATE=4x8x32GiB"
@@ -73,6 +73,7 @@ class NvmlPool:
         self._handles: dict[str, Any] = {}
         self._cards: list[Card] = []
         self._left_out: list[str] = []
+        self._sampled: dict[str, int] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -109,6 +110,10 @@ class NvmlPool:
         """Ask every card, and say of each that does not answer, or went over to MIG, why it is out."""
         return {card.uuid: _trouble(f"GPU {card.index}", self._handles[card.uuid]) for card in self._cards}
 
+    def loads(self) -> dict[str, Load]:
+        """Return the share of time in which each card ran a kernel, and each process had its cores."""
+        return {uuid: Load(_busy(handle), self._shares(uuid)) for uuid, handle in self._handles.items()}
+
     def describe(self) -> str:
         """Return the cards by model, and each that was left out with the reason."""
         models: dict[str, int] = {}
@@ -125,6 +130,20 @@ class NvmlPool:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
             pass
+
+    def _shares(self, uuid: str) -> dict[int, int] | None:
+        """Return the mean of what was sampled of each process since the last call."""
+        since = self._sampled.get(uuid, 0)
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._handles[uuid], since)
+        except pynvml.NVMLError as error:
+            return {} if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND) else None
+        found: dict[int, list[int]] = {}
+        for sample in samples:
+            if sample.timeStamp > since:
+                found.setdefault(sample.pid, []).append(10 * sample.smUtil)
+                self._sampled[uuid] = max(self._sampled.get(uuid, 0), sample.timeStamp)
+        return {pid: sum(parts) // len(parts) for pid, parts in found.items()}
 
     def _find_cards(self) -> None:
         count = pynvml.nvmlDeviceGetCount()
@@ -190,6 +209,13 @@ def _memory(handle: Any) -> Any:
         if error.value not in (*_NO_ANSWER_MEANS_NONE, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH):
             raise
         return pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _busy(handle: Any) -> int | None:
+    try:
+        return 10 * int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except pynvml.NVMLError:
+        return None
 
 
 def _trouble(name: str, handle: Any) -> str:

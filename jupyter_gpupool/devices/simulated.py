@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .base import Card, DevicesError, NodeInfo, Process
+from .base import Card, DevicesError, Load, NodeInfo, Process
 
 EXAMPLE = "4x8x32GiB"
 CPUS_PER_CARD_MILLI = 8_000
@@ -101,6 +101,10 @@ class SimulatedPool:
     def healthy(self) -> dict[str, str]:
         """Return every card as well."""
         return {card.uuid: "" for card in self.cards()}
+
+    def loads(self) -> dict[str, Load]:
+        """Return every card's load as unknown: nothing measures a card that does not exist."""
+        return {card.uuid: Load() for card in self.cards()}
 
     def describe(self) -> str:
         """Return what is simulated, and that jobs are not."""

@@ -7,7 +7,7 @@ import sys
 import pynvml
 import pytest
 
-from jupyter_gpupool.devices.base import DevicesError, Process
+from jupyter_gpupool.devices.base import DevicesError, Load, Process
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.nvml import NvmlPool
 
@@ -205,3 +205,19 @@ def test_closing_twice_is_harmless(driver):
     pool.close()
     pool.close()
     assert pool.processes() == []
+
+
+def test_how_busy_a_card_and_each_process_is(driver, pool):
+    driver.says(
+        gpu(0), gpu(1), "busy 0 37", "busy 1 0", "sample 0 100 5 30", "sample 0 100 6 40", "sample 0 101 6 2"
+    )
+    assert pool.loads() == {"GPU-0": Load(370, {100: 350, 101: 20}), "GPU-1": Load(0, {})}
+    assert pool.loads()["GPU-0"] == Load(370, {})  # nothing since
+    driver.says(gpu(0), gpu(1), "busy 0 90", "sample 0 100 6 40", "sample 0 100 7 90")
+    assert pool.loads()["GPU-0"] == Load(900, {100: 900})
+
+
+def test_a_load_that_the_driver_does_not_tell_is_unknown(driver, pool):
+    refused = f"error 0 nvmlDeviceGetProcessUtilization {pynvml.NVML_ERROR_NOT_SUPPORTED}"
+    driver.says(gpu(0), gpu(1), refused)
+    assert pool.loads()["GPU-0"] == Load(None, None)

@@ -6,6 +6,8 @@
  *   gpu INDEX UUID TOTAL RESERVED USED MIG   bytes; MIG 0 or 1; the name is "Stub GPU INDEX"
  *   link INDEX INDEX                         the two cards reach each other over NVLink
  *   proc LIST INDEX PID BYTES                LIST compute, graphics or mps; BYTES -1 = not told
+ *   busy INDEX PERCENT                       the card's utilisation; without it the call is not supported
+ *   sample INDEX PID TIME PERCENT            a process used the card's cores; TIME in microseconds
  *   error INDEX FUNCTION CODE                that call answers CODE for that card
  *
  * Only what the pool calls is here; the structures are those of NVML's public interface.
@@ -14,12 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, BAD_ARGUMENT = 2, NOT_FOUND = 6, TOO_SMALL = 7, BAD_VERSION = 25, MAX_CARDS = 16 };
+enum { OK = 0, BAD_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, BAD_VERSION = 25, MAX_CARDS = 16 };
 
 typedef unsigned long long u64;
 typedef struct { u64 total, free, used; } memory_v1;
 typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } process;
+typedef struct { unsigned gpu, memory; } utilization;
+typedef struct { unsigned pid; u64 time; unsigned cores, memory, encoder, decoder; } sample;
 
 typedef struct { int present, mig; char uuid[96]; u64 total, reserved, used; } gpu;
 
@@ -175,4 +179,37 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, proc
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned *count, process *out) {
     REFUSE_IF_ASKED(handle);
     return list(handle, "mps", count, out);
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, utilization *out) {
+    char line[512];
+    int index, code = NOT_SUPPORTED;
+    unsigned percent;
+    FILE *file = state();
+    REFUSE_IF_ASKED(handle);
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "busy %d %u", &index, &percent) == 2 && index == index_of(handle)) {
+            *out = (utilization){percent, 0};
+            code = OK;
+        }
+    if (file) fclose(file);
+    return code;
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, sample *out, unsigned *count, u64 since) {
+    char line[512];
+    unsigned seen = 0, room = out ? *count : 0, pid, percent;
+    u64 time;
+    int index;
+    FILE *file = state();
+    REFUSE_IF_ASKED(handle);
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "sample %d %u %llu %u", &index, &pid, &time, &percent) != 4) continue;
+        if (index != index_of(handle) || time <= since) continue;
+        if (seen < room) out[seen] = (sample){pid, time, percent, 0, 0, 0};
+        seen++;
+    }
+    if (file) fclose(file);
+    *count = seen;
+    return seen == 0 ? NOT_FOUND : seen > room ? TOO_SMALL : OK;
 }
