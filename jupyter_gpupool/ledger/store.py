@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpupool.ledger import steps
 from jupyter_gpupool.ledger.age import aged, rested
 from jupyter_gpupool.ledger.booking import Booking
 from jupyter_gpupool.ledger.database import Change, Database, Removal
@@ -20,8 +21,10 @@ from jupyter_gpupool.ledger.days import Days
 from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
 from jupyter_gpupool.ledger.grants import Grants
 from jupyter_gpupool.ledger.history import history
+from jupyter_gpupool.ledger.image import Image
 from jupyter_gpupool.ledger.place import Mount
 from jupyter_gpupool.ledger.records import (
+    ArrayRecord,
     CardRecord,
     History,
     Job,
@@ -36,9 +39,7 @@ from jupyter_gpupool.ledger.records import (
     SessionState,
     StartOrder,
 )
-from jupyter_gpupool.ledger.stops import Stops
 from jupyter_gpupool.ledger.usage import Accounts, held_nano
-from jupyter_gpupool.ledger.views import Held, Successions, Waiting, lease_view, work_of_job, work_of_session
 from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Reason, Usage, Work
 
 
@@ -57,6 +58,10 @@ class Ledger:
         By UUID.
     stops : Stops
         Those for others.
+    arrays : Arrays
+        Jobs that differ in the number of their task only.
+    dependencies : Dependencies
+        Who waits for whom.
     """
 
     def __init__(self, database: Database, boot_id: str) -> None:
@@ -64,10 +69,6 @@ class Ledger:
         self._database = database
         self._next = contents.next
         self._accounts = Accounts(contents.accounts, contents.leases.values())
-        self._waiting = Waiting()
-        self._held = Held()
-        self._servers = Successions()
-        self._by_key = {(job.owner, job.key): job.id for job in contents.jobs.values() if job.key}
         self.boot_id = boot_id
         self.jobs: Mapping[int, Job] = contents.jobs
         self.sessions: Mapping[int, SessionRecord] = contents.sessions
@@ -76,8 +77,10 @@ class Ledger:
         self.cards: Mapping[str, CardRecord] = contents.cards
         self.days = Days(database, contents)
         self.grants = Grants(database, self._save, self._live_leases)
-        self.stops = Stops(contents.jobs, contents.leases, self._save)
-        self._show(contents.jobs.values(), contents.sessions.values(), contents.leases.values())
+        self._image = Image(contents, self._save)
+        self.stops = self._image.stops
+        self.arrays = self._image.arrays
+        self.dependencies = self._image.dependencies
 
     @classmethod
     def open(cls, path: Path, *, now: int, boot_id: str, mounts: Sequence[Mount] | None = None) -> Ledger:
@@ -100,15 +103,15 @@ class Ledger:
 
     def waiting(self) -> tuple[Work, ...]:
         """Return queued and held jobs and waiting sessions, sorted by (submitted, id); cached."""
-        return self._waiting.all()
+        return self._image.waiting.all()
 
     def held(self) -> tuple[Lease, ...]:
         """Return all leases that are not free, by id; cached."""
-        return self._held.all()
+        return self._image.held.all()
 
     def sessions_of(self, server: str) -> list[SessionRecord]:
         """Return the sessions of a Hub's server that are not over, oldest first."""
-        return [self.sessions[id] for id in sorted(self._servers.of(server))]
+        return [self.sessions[id] for id in sorted(self._image.servers.of(server))]
 
     def usage(self, now: int) -> Usage:
         """Return decayed usage as of `now`; it follows from what is stored, nothing needs to be written."""
@@ -126,23 +129,29 @@ class Ledger:
 
     def add_job(self, new: NewJob, now: int) -> Job:
         """Queue a job (or hold it, if `new.held` says why); the same (owner, key) gives the same job."""
-        if new.key is not None and (new.owner, new.key) in self._by_key:
-            return self.jobs[self._by_key[new.owner, new.key]]
-        values = vars(new) | {"environment": self._database.keep_environment(new.environment)}
-        job = Job(
-            id=self._next["work"],
-            state=JobState.HELD if new.held else JobState.QUEUED,
-            submitted=now,
-            waiting_since=None if new.held else now,
-            **values,
-        )
+        known = self.submitted_as(new.owner, new.key) if new.key else None
+        if isinstance(known, Job):
+            return known
+        job = steps.queued(self._kept(new), self._next["work"], now, now)
         self._save(Change(jobs={job.id: job}), now)
         return job
 
-    def submitted_as(self, owner: str, key: str) -> Job | None:
-        """Return the job that `owner` has submitted under an idempotency key, if any."""
-        id = self._by_key.get((owner, key))
-        return None if id is None else self.jobs[id]
+    def add_array(self, new: NewJob, tasks: tuple[int, ...], limit: int | None, now: int) -> ArrayRecord:
+        """Queue jobs that differ in the number of their task only; at most `limit` run at once.
+
+        The same (owner, key) gives the same array.
+        """
+        known = self.submitted_as(new.owner, new.key) if new.key else None
+        if isinstance(known, ArrayRecord):
+            return known
+        return self.arrays.add(self._kept(new), tasks, limit, now)
+
+    def submitted_as(self, owner: str, key: str) -> Job | ArrayRecord | None:
+        """Return the job or array that `owner` has submitted under an idempotency key, if any."""
+        id = self._image.keys.get((owner, key))
+        if id is None:
+            return None
+        return self.jobs.get(id) or self.arrays.records[id]
 
     def start_jobs(self, orders: Sequence[StartOrder], now: int) -> list[LeaseRecord]:
         """Begin the next attempt of each job and request its lease; all or none, in one commit.
@@ -225,15 +234,29 @@ class Ledger:
         return ended
 
     def requeue_job(
-        self, id: int, attempt: int, reason: str, now: int, *, not_before: int = 0, free: bool = True
+        self,
+        id: int,
+        attempt: int,
+        reason: str,
+        now: int,
+        *,
+        not_before: int = 0,
+        free: bool = True,
+        failed: bool = False,
     ) -> Job:
         """Put a job whose attempt is over back into the queue, with its submit time and age.
 
-        It does not start again before `not_before`; `free` is as in `end_job`.
+        It does not start again before `not_before`; `failed`: its program has, which counts against its
+        retries; `free` is as in `end_job`.
         """
         job, lease = self._attempt(id, attempt)
         queued = job.moved(
-            JobState.QUEUED, reason=reason, not_before=not_before, started=None, waiting_since=now
+            JobState.QUEUED,
+            reason=reason,
+            not_before=not_before,
+            started=None,
+            waiting_since=now,
+            failures=job.failures + failed,
         )
         released = lease.released(now, free=free)
         notes = [Note(now, id, reason)]
@@ -242,13 +265,12 @@ class Ledger:
 
     def hold(self, id: int, reason: str, now: int) -> Job:
         """Hold a queued job back; `reason` says who or why."""
-        job, held = self._job(id), reason or "held"
-        return self._move_job(job.moved(JobState.HELD, held=held, **rested(job, now)), held, now)
+        why = reason or "held"
+        return self._move_job(steps.held(self._job(id), why, now), why, now)
 
     def release(self, id: int, now: int) -> Job:
         """Let a held job run again."""
-        job = self._job(id)
-        return self._move_job(job.moved(JobState.QUEUED, held="", waiting_since=now), "released", now)
+        return self._move_job(steps.released(self._job(id), now), "released", now)
 
     def cancel_queued(self, id: int, reason: str, now: int) -> Job:
         """Cancel a job that waits."""
@@ -264,8 +286,7 @@ class Ledger:
                 raise IllegalTransition(
                     f"job {id} is {job.state.value}: it does not wait, so stop it instead."
                 )
-            rest = rested(job, now)
-            change.jobs[id] = job.moved(JobState.CANCELLED, reason=reason, held="", ended=now, **rest)
+            change.jobs[id] = steps.cancelled(job, reason, now)
             change.notes.append(Note(now, id, reason))
         self._save(change, now)
 
@@ -291,7 +312,7 @@ class Ledger:
         A server gets none before its earlier sessions are over.
         """
         session = self._session(id)
-        if before := self._servers.before(session):
+        if before := self._image.servers.before(session):
             raise IllegalTransition(f"session {id} comes after session {before[0]} of the same server.")
         lease = self._lease(
             session,
@@ -384,17 +405,22 @@ class Ledger:
         def old(record: Job | SessionRecord) -> bool:
             return record.ended is not None and record.ended < now - retention_s and record.id not in live
 
-        jobs = [job.id for job in self.jobs.values() if old(job)]
+        arrays = self.arrays.over(old)
+        tasks = [job.id for array in arrays for job in self.arrays.jobs(array)]
+        jobs = tasks + [job.id for job in self.jobs.values() if job.array is None and old(job)]
         sessions = [session.id for session in self.sessions.values() if old(session)]
         gone = {*jobs, *sessions}
         if gone:
             leases = [lease.id for lease in self.leases.values() if lease.work in gone]
-            self._database.remove(Removal(jobs, sessions, leases, self._next))
-            self._by_key = {key: id for key, id in self._by_key.items() if id not in gone}
-            self.stops.forget(jobs)
+            self._database.remove(Removal(jobs, sessions, leases, self._next, arrays))
+            self._image.forget(jobs, arrays)
         return sorted(gone)
 
     # Inside
+
+    def _kept(self, new: NewJob) -> NewJob:
+        """Return a new job with the one copy of its environment."""
+        return replace(new, environment=self._database.keep_environment(new.environment))
 
     def _job(self, id: int) -> Job:
         if id not in self.jobs:
@@ -455,26 +481,7 @@ class Ledger:
         self.grants.follow(change)
         for id, lease in change.leases.items():
             self._accounts.change(before[id], lease)
-        self._show(change.jobs.values(), change.sessions.values(), change.leases.values())
-
-    def _show(
-        self, jobs: Iterable[Job], sessions: Iterable[SessionRecord], leases: Iterable[LeaseRecord]
-    ) -> None:
-        for job in jobs:
-            self._waiting.follow(job.id, work_of_job(job) if job.state.waiting else None)
-            if job.key is not None:
-                self._by_key[job.owner, job.key] = job.id
-        for session in sessions:
-            for id in self._servers.follow(session):
-                self._show_session(self.sessions[id])
-        for lease in leases:
-            self._held.follow(lease.id, lease_view(lease) if lease.live else None)
-            self.stops.follow(lease)
-
-    def _show_session(self, session: SessionRecord) -> None:
-        waits = session.state is SessionState.WAITING
-        work = work_of_session(session, self._servers.before(session)) if waits else None
-        self._waiting.follow(session.id, work)
+        self._image.follow(change)
 
 
 def _queued(record: Job | SessionRecord | None) -> bool:

@@ -12,8 +12,8 @@ from jupyter_gpupool.ledger.records import Job, LeaseRecord, SessionRecord, Sess
 from jupyter_gpupool.scheduler.model import Lease, Work
 
 
-def work_of_job(job: Job) -> Work:
-    """Return a queued or held job as the scheduler sees it."""
+def work_of_job(job: Job, after: tuple[int, ...] = (), array_limit: int | None = None) -> Work:
+    """Return a queued or held job, which waits for what is `after`, as the scheduler sees it."""
     return Work(
         id=job.id,
         kind="job",
@@ -29,6 +29,9 @@ def work_of_job(job: Job) -> Work:
         window=job.window,
         age=job.age_s,
         grace=job.grace_s,
+        after=after,
+        array=job.array,
+        array_limit=array_limit,
     )
 
 
@@ -47,8 +50,8 @@ def work_of_session(session: SessionRecord, after: tuple[int, ...] = ()) -> Work
     )
 
 
-def lease_view(record: LeaseRecord) -> Lease:
-    """Return a live lease as the scheduler sees it."""
+def lease_view(record: LeaseRecord, array: int | None = None, array_limit: int | None = None) -> Lease:
+    """Return a live lease as the scheduler sees it; of an array's task, with the array."""
     return Lease(
         id=record.id,
         work=record.work,
@@ -64,6 +67,8 @@ def lease_view(record: LeaseRecord) -> Lease:
         resumable=record.resumable,
         grace=record.grace_s,
         asked=record.asked,
+        array=array,
+        array_limit=array_limit,
     )
 
 
@@ -105,6 +110,8 @@ class Waiting:
 
     def follow(self, id: int, work: Work | None) -> None:
         """Take over the newest version of a piece of work; None if it does not wait."""
+        if work is not None and work == self._works.get(id):
+            return
         known = self._works.pop(id, None)
         if work is not None:
             self._works[id] = work
