@@ -66,13 +66,17 @@ class BoostRecord:
 
 @dataclass(frozen=True)
 class NewReservation:
-    """Cards (UUIDs) set apart over [start, end) for groups and users; for nobody: maintenance."""
+    """Cards (UUIDs) set apart over [start, end) for groups and users; for nobody: maintenance.
+
+    What comes out of a group's quota names that group as `giver`.
+    """
 
     cards: tuple[str, ...]
     start: int
     end: int
     groups: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    giver: str | None = None
     because: str = ""
 
 
@@ -84,6 +88,7 @@ class ReservationRecord:
     cards: tuple[str, ...]
     groups: tuple[str, ...]
     users: tuple[str, ...]
+    giver: str | None
     start: int
     end: int
     because: str

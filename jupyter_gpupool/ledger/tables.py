@@ -217,6 +217,7 @@ reservations = Table(
     _json("cards"),
     _json("groups"),
     _json("users"),
+    Column("giver", String),
     Column("start", Integer, nullable=False),
     Column("end", Integer, nullable=False),
     Column("because", Text, nullable=False),

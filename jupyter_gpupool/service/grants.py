@@ -17,7 +17,7 @@ def current(ledger: Ledger, now: int) -> Grants:
         boosts=tuple(
             Boost(one.group, one.amounts, one.start, one.end, one.user, one.giver)
             for one in grants.boosts.values()
-            if one.lasts(now) and one.amounts
+            if one.lasts(now)
         ),
         reservations=tuple(
             Reservation(

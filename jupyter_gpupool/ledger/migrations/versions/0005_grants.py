@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("cards", sa.JSON(), nullable=False),
         sa.Column("groups", sa.JSON(), nullable=False),
         sa.Column("users", sa.JSON(), nullable=False),
+        sa.Column("giver", sa.String()),
         *_term(),
     )
     op.create_table(
