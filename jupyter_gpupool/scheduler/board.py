@@ -7,13 +7,16 @@ Never: who is tried first (`ranking`), nor what is done with the answer (`dispat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from jupyter_gpupool.scheduler.floor import Floor
+from jupyter_gpupool.scheduler.card import Card
+from jupyter_gpupool.scheduler.floor import Fit, Floor
+from jupyter_gpupool.scheduler.headroom import Headroom
+from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import Claim, ClaimKey, Limits, Line
-from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
-from jupyter_gpupool.scheduler.placement import Bay, Card, Shelf, Site, Size
+from jupyter_gpupool.scheduler.model import GpuShare, Lease, Mib, Placement, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, meet
 
 Lack = tuple[Line, int]  # a limit without enough room, and what is needed of it
@@ -21,13 +24,49 @@ Lack = tuple[Line, int]  # a limit without enough room, and what is needed of it
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """One bay in which a request could be placed, and what it would take there."""
+    """One bay in which a request could be placed, and what it would take there.
+
+    On cards that are lent by day it takes `slices` of what is free for sessions.
+    """
 
     bay: Bay
     shelf: Shelf
     size: Size
+    mib: Mib
     gpu_milli: int
     needs: tuple[Lack, ...]
+    headroom: Headroom | None = None
+    slices: int = 0
+
+    def term(self, work: Work, start: Seconds) -> Term | None:
+        """Return the term in which `work` may start here at `start`; None when nobody lends it the cards."""
+        return ALWAYS if self.shelf.lender is None else self.shelf.lender.term(work, start)
+
+    def terms(self, work: Work, after: Seconds) -> Iterable[Term]:
+        """Return when `work` may start here, from `after` on."""
+        return (ALWAYS,) if self.shelf.lender is None else self.shelf.lender.terms(work, after)
+
+    def lack(self, start: Seconds, end: Seconds) -> Lack | None:
+        """Return the first limit that has too little over [start, end)."""
+        return next((pair for pair in self.needs if not pair[0].profile.fits(pair[1], start, end)), None)
+
+    def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
+        """Say whether enough stays free for sessions."""
+        if self.headroom is None or not term.by_day:
+            return True
+        return self.headroom.profile.fits(self.slices, start, end)
+
+    def openings(self, work: Work, term: Term, allowed: list[Interval], before: Seconds) -> list[Interval]:
+        """Return when, in `allowed` and in a term, limits and headroom allow a start before `before`."""
+        found = meet(allowed, [(term.first, term.last)])
+        demands = [(line.profile, need) for line, need in self.needs]
+        if self.headroom is not None and term.by_day:
+            demands.append((self.headroom.profile, self.slices))
+        for profile, need in demands:
+            if not found or found[0][0] >= before:
+                return []
+            found = meet(found, profile.openings(need, work.limit, found[0][0], term.back))
+        return found if found and found[0][0] < before else []
 
 
 class Board:
@@ -41,7 +80,7 @@ class Board:
         self._options_of: dict[int, tuple[Option, ...]] = {}
         self._shortened: dict[int, Seconds] = {}
         for lease in snapshot.leases:
-            self.floor.hold(lease, lease.placement, self.limits.end_of(lease), whole=lease.whole)
+            self.floor.hold(lease, lease.placement, self.limits.end_of(lease))
 
     @property
     def time(self) -> Seconds:
@@ -95,11 +134,11 @@ class Board:
 
         Returns the placement, or the limit that forbids it, or None when cards, CPUs or memory lack.
         """
-        return self._place(work, self.time + work.limit)
+        return self._place(work, work.limit)
 
     def fits_for_a_moment(self, work: Work) -> bool:
         """Say whether `work` would fit now, if nothing were reserved for later."""
-        return isinstance(self._place(work, self.time + 1), Placement)
+        return isinstance(self._place(work, 1), Placement)
 
     def earliest(
         self, work: Work, before: Seconds = FOREVER, nodes: Collection[str] | None = None
@@ -109,18 +148,19 @@ class Board:
         `nodes` narrows the search for work of one node; where leases were shortened they must be named.
         """
         best: tuple[Seconds, Placement] | None = None
+        allowed = self._allowed(work)
         for option in self.options(work):
-            allowed = self._allowed(work)
-            for line, need in option.needs:
-                if not allowed or allowed[0][0] >= before:
+            for term in option.terms(work, self.time):
+                if term.first >= before:
                     break
-                allowed = meet(allowed, line.profile.openings(need, work.limit, allowed[0][0]))
-            if not allowed or allowed[0][0] >= before:
-                continue
-            found = option.shelf.earliest(option.size, work.limit, allowed, before, nodes)
-            if found is not None:
-                before = found[0]
-                best = before, _placement(option, found[1])
+                opened = option.openings(work, term, allowed, before)
+                if not opened:
+                    continue
+                found = option.shelf.earliest(option.size, work.limit, opened, before, nodes, term.back)
+                if found is not None:
+                    before = found[0]
+                    best = before, _placement(option, found[1])
+                    break
         return best
 
     def holds(self, work: Work, placement: Placement, start: Seconds) -> bool:
@@ -133,7 +173,7 @@ class Board:
             return False
         for option in self.options(work):
             if option.bay.partition == placement.partition and all(map(option.bay.has, cards)):
-                return _holds(option, cards, placement.nodes, start, start + work.limit)
+                return _holds(option, work, cards, placement.nodes, start)
         return False
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int = 1) -> None:
@@ -142,7 +182,7 @@ class Board:
         self.limits.book(claim, placement, start, end, sign)
 
     def end_of(self, work: Work, placement: Placement, start: Seconds) -> Seconds:
-        """Return when `work`, started there at `start`, leaves: at its limit, on a lent card by the hand-back."""
+        """Return when `work`, started there at `start`, leaves: at its limit, or at the hand-back."""
         ends, end = self.limits.ends, start + work.limit
         if not ends.lent(work.kind, placement.partition):
             return end
@@ -155,37 +195,47 @@ class Board:
 
     def shorten(self, lease: Lease, end: Seconds) -> None:
         """Free what a lease holds at `end`, if it is booked for longer."""
-        booked = self.expected_end(lease)
-        if end < booked:
-            self.book(lease, lease.placement, end, booked, -1)
+        if end < self.expected_end(lease):
+            self._move_end(lease, end)
             self._shortened[lease.id] = end
 
     def lengthen(self, lease: Lease) -> None:
         """Book a shortened lease again until it was expected to end."""
-        end = self._shortened.pop(lease.id, None)
-        if end is not None:
-            self.book(lease, lease.placement, end, self.limits.end_of(lease))
+        if lease.id in self._shortened:
+            self._move_end(lease, self.limits.end_of(lease))
+            del self._shortened[lease.id]
 
     def start(self, work: Work, placement: Placement) -> None:
         """Take what `work` needs from this moment to its end."""
         end = self.end_of(work, placement, self.time)
-        self.floor.hold(work, placement, end, whole=work.request.gpus > 0)
+        self.floor.hold(work, placement, end)
         self.limits.hold(work, placement, end)
 
-    def _place(self, work: Work, end: Seconds) -> Placement | Lack | None:
+    def _place(self, work: Work, length: Seconds) -> Placement | Lack | None:
         time = self.time
         first: Lack | None = None
         shelved = False
         for option in self.options(work):
-            lack = next((pair for pair in option.needs if not pair[0].profile.fits(pair[1], time, end)), None)
+            term = option.term(work, time)
+            if term is None:
+                shelved = True
+                continue
+            end = min(time + length, term.back)
+            lack = option.lack(time, end)
             if lack is not None:
                 first = first or lack
                 continue
-            picked = option.shelf.pick(option.size, time, end)
-            if picked is not None:
-                return _placement(option, picked)
+            if option.leaves_headroom(term, time, end):
+                picked = option.shelf.pick(option.size, time, end)
+                if picked is not None:
+                    return _placement(option, picked)
             shelved = True
         return None if shelved else first
+
+    def _move_end(self, lease: Lease, end: Seconds) -> None:
+        old = self.expected_end(lease)
+        self.floor.move_end(lease, old, end)
+        self.limits.book(lease, lease.placement, min(old, end), max(old, end), 1 if end > old else -1)
 
     def _allowed(self, work: Work) -> list[Interval]:
         after = max(self.time, work.not_before)
@@ -201,22 +251,32 @@ class Board:
             taken = [(line, fit.amounts[line.cap.resource]) for line in lines]
             needs = tuple(pair for pair in taken if pair[1])
             if all(need <= line.cap.capacity for line, need in needs):
-                shelf = self.floor.shelf(fit.bay, work.kind)
-                options.append(Option(fit.bay, shelf, fit.size, fit.gpu_milli, needs))
+                options.append(self._option(work, fit, needs))
         return tuple(options)
 
+    def _option(self, work: Work, fit: Fit, needs: tuple[Lack, ...]) -> Option:
+        bay, size = fit.bay, fit.size
+        shelf = self.floor.shelf(bay, work.kind, self.floor.serving(work.group, work.user))
+        headroom = None if shelf.lender is None else self.floor.headrooms.get(bay.partition)
+        slices = headroom.slices(bay.memory, bay.memory) * size.cards if headroom else 0
+        return Option(bay, shelf, size, fit.mib, fit.gpu_milli, needs, headroom, slices)
 
-def _holds(option: Option, cards: list[Card], nodes: tuple[str, ...], start: Seconds, end: Seconds) -> bool:
+
+def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:
+    term = option.term(work, start)
     known = option.bay.site_of
     sites = [known[node] for node in nodes if node in known]
+    if term is None or len(sites) < len(nodes):
+        return False
+    end = min(start + work.limit, term.back)
     return (
-        len(sites) == len(nodes)
-        and all(line.profile.fits(need, start, end) for line, need in option.needs)
+        option.lack(start, end) is None
+        and option.leaves_headroom(term, start, end)
         and all(site.fits(option.size, start, end) for site in sites)
         and all(option.shelf.view(card).fits(option.size.mib, start, end) for card in cards)
     )
 
 
 def _placement(option: Option, picked: list[tuple[Site, list[Card]]]) -> Placement:
-    shares = tuple(GpuShare(card.gpu.uuid, option.size.mib) for _, cards in picked for card in cards)
+    shares = tuple(GpuShare(card.gpu.uuid, option.mib) for _, cards in picked for card in cards)
     return Placement(tuple(site.node for site, _ in picked), shares, option.gpu_milli, option.bay.partition)

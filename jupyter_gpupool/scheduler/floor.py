@@ -1,7 +1,7 @@
 """The machines: cards, nodes, and what of them a request could use.
 
 Owns: the cards and the nodes' CPUs and memory on the timeline, laid out in bays; the shape of a request
-in each bay that suits it.
+in each bay that suits it; which of the cards are lent or reserved.
 Never: who may have them (`limits`).
 """
 
@@ -11,18 +11,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
+from jupyter_gpupool.scheduler.card import NOBODY, Card
+from jupyter_gpupool.scheduler.headroom import Headroom
+from jupyter_gpupool.scheduler.lending import Lender, lenders
 from jupyter_gpupool.scheduler.limits import Claim
-from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Placement, Request, Seconds, Snapshot, Work
-from jupyter_gpupool.scheduler.placement import Bay, Card, Shelf, Site, Size
+from jupyter_gpupool.scheduler.model import (
+    Gpu,
+    Kind,
+    Lease,
+    Mib,
+    Placement,
+    Request,
+    Reservation,
+    Seconds,
+    Snapshot,
+    Work,
+)
+from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.timeline import Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What a request takes in one bay; `amounts` of each resource that a group is owed."""
+    """What a request takes in one bay; `amounts` of each resource that a group is owed.
+
+    It may use `mib` of each card. On a lent card, `size` is all of it, however much it may use.
+    """
 
     bay: Bay
     size: Size
+    mib: Mib
     gpu_milli: int
     amounts: Mapping[str, int]
 
@@ -45,6 +63,9 @@ class Floor:
         self.time = now
         self._snapshot = snapshot
         self._resources = resources
+        self.lenders = lenders(snapshot)
+        self._reservations = _by_card(snapshot.reservations, now)
+        self._serving: dict[tuple[str, str], frozenset[int]] = {}
         self.cards = {gpu.uuid: self._card(gpu) for gpu in snapshot.gpus}
         self._nodes = {
             node.name: (Profile(node.cpus_milli), Profile(node.memory_mib)) for node in snapshot.nodes
@@ -55,7 +76,8 @@ class Floor:
         self.bays = self._lay_out(present, usable)
         self._shapes: dict[tuple[Kind, Request], Shape] = {}
         self._shape_of: dict[int, Shape] = {}
-        self._shelves: dict[tuple[int, Kind], Shelf] = {}
+        self._shelves: dict[tuple[int, Kind, frozenset[int]], Shelf] = {}
+        self.headrooms = self._headrooms()
 
     def shape(self, work: Work) -> Shape:
         """Resolve a request; equal ones share the answer."""
@@ -70,24 +92,46 @@ class Floor:
 
     def suits(self, kind: Kind, request: Request, bay: Bay) -> bool:
         """Say whether a bay is of the right purpose, partition and type, whatever is free in it."""
-        if kind not in self._snapshot.partitions[bay.partition].kinds:
+        lender = self.lender(kind, bay)
+        if lender is None and kind not in self._snapshot.partitions[bay.partition].kinds:
             return False
-        if request.partition not in (None, bay.partition):
+        if request.partition not in (None, bay.partition, lender and lender.lend.to):
+            return False
+        if lender is not None and not bay.memory:
             return False
         if not (request.gpus or request.gpu_mib or request.share):
             return bay.memory == 0
         types = request.gpu_types
         return bay.memory > 0 and (not types or any(quota.is_type(bay.model, type_) for type_ in types))
 
-    def fit(self, request: Request, bay: Bay) -> Fit:
+    def lender(self, kind: Kind, bay: Bay) -> Lender | None:
+        """Return who lends a bay's cards to work of `kind`; None where it needs nobody's leave."""
+        return self.lenders.get(bay.partition) if kind == "job" else None
+
+    def serving(self, group: str, user: str) -> frozenset[int]:
+        """Return the reservations that keep cards for work of this group and user."""
+        if not self._reservations:
+            return NOBODY
+        found = self._serving.get((group, user))
+        if found is None:
+            known = self._snapshot.reservations
+            found = frozenset(one.id for one in known if one.serves(group, user))
+            self._serving[group, user] = found
+        return found
+
+    def fit(self, request: Request, bay: Bay, *, lent: bool = False) -> Fit:
         """Return what a request takes of cards and nodes in a bay; CPUs in real cores."""
         shared = bool(request.gpu_mib or request.share) and not request.gpus
         cards = request.gpus or int(shared)
         nodes = -(-cards // bay.largest) if cards > bay.largest > 0 else 1
         cpus, memory = self._per_node(request, bay.partition, nodes)
-        size = Size(cards, quota.card_need(request, bay.memory), bool(request.gpus), cpus, memory)
+        mib = quota.card_need(request, bay.memory)
+        if lent and mib <= bay.memory:
+            size = Size(cards, bay.memory, True, cpus, memory)
+        else:
+            size = Size(cards, mib, bool(request.gpus), cpus, memory)
         milli = quota.gpu_charge(request, bay.memory) if cards else 0
-        return Fit(bay, size, milli, self._amounts(request, milli, bay.model))
+        return Fit(bay, size, mib, milli, self._amounts(request, milli, bay.model))
 
     def everything(self) -> list[Bay]:
         """Lay out all cards, those that are away for now included."""
@@ -95,42 +139,81 @@ class Floor:
             return self.bays
         return self._lay_out([self._card(gpu) for gpu in self._snapshot.gpus], self._nodes)
 
-    def shelf(self, bay: Bay, kind: Kind) -> Shelf:
-        """Return what is free for one kind of work in a bay at this moment."""
-        key = id(bay), kind
+    def shelf(self, bay: Bay, kind: Kind, serving: frozenset[int] = NOBODY) -> Shelf:
+        """Return what is free in a bay at this moment for one kind of work, for which cards may be kept."""
+        own = serving & bay.reservations
+        key = id(bay), kind, own
         found = self._shelves.get(key)
         if found is None:
-            found = self._shelves[key] = Shelf(bay, kind, self.time)
+            found = self._shelves[key] = Shelf(bay, kind, self.time, own, self.lender(kind, bay))
         return found
 
     def shelves(self, kind: Kind) -> list[Shelf]:
-        """Return what is free for one kind of work, in every bay that serves it."""
-        partitions = self._snapshot.partitions
-        return [self.shelf(bay, kind) for bay in self.bays if kind in partitions[bay.partition].kinds]
+        """Return what is free now in the bays that serve one kind of work, and for whom it is kept."""
+        servings = {NOBODY}
+        if self._reservations:
+            servings |= {self.serving(work.group, work.user) for work in self._snapshot.waiting}
+        bays = [bay for bay in self.bays if self._open(kind, bay)]
+        return [
+            self.shelf(bay, kind, own) for bay in bays for own in {one & bay.reservations for one in servings}
+        ]
 
-    def hold(self, claim: Claim, placement: Placement, end: Seconds, *, whole: bool) -> None:
+    def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Take what a lease has until `end`."""
-        for card, mib in self._taken(placement, whole=whole):
+        for card, mib in self._taken(claim, placement):
+            self._count(card, 0, end, -1)
             card.hold(claim.kind, end, mib)
+            self._count(card, 0, end, 1)
             self.refresh(card)
         self._book_nodes(claim, placement, 0, end, 1)
 
+    def move_end(self, lease: Lease, old: Seconds, new: Seconds) -> None:
+        """Let a lease that is held until `old` end at `new`."""
+        first, last = min(old, new), max(old, new)
+        for card, mib in self._taken(lease, lease.placement):
+            self._count(card, first, last, -1)
+            card.move_end(lease.kind, old, new, mib)
+            self._count(card, first, last, 1)
+            for shelf in self._shelves_of(card):
+                shelf.refresh(card, self.time)
+                shelf.forget_chances()
+        self._book_nodes(lease, lease.placement, first, last, 1 if new > old else -1)
+
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Take what a claim needs over [start, end); `sign` -1 gives it back."""
-        for card, mib in self._taken(placement, whole=claim.request.gpus > 0):
+        for card, mib in self._taken(claim, placement):
+            self._count(card, start, end, -1)
             card.book(claim.kind, start, end, mib, sign)
+            self._count(card, start, end, 1)
             if start <= self.time < end:
                 self.refresh(card)
         self._book_nodes(claim, placement, start, end, sign)
 
     def refresh(self, card: Card) -> None:
         """Take note of what is free on `card` at this moment."""
-        for shelf in self._shelves.values():
-            if shelf.bay.has(card):
-                shelf.refresh(card, self.time)
+        for shelf in self._shelves_of(card):
+            shelf.refresh(card, self.time)
+
+    def _shelves_of(self, card: Card) -> list[Shelf]:
+        return [shelf for shelf in self._shelves.values() if shelf.bay.has(card)]
+
+    def _open(self, kind: Kind, bay: Bay) -> bool:
+        """Say whether work of `kind` may start in a bay at this moment, if cards are free."""
+        lender = self.lender(kind, bay)
+        if lender is None:
+            return kind in self._snapshot.partitions[bay.partition].kinds
+        if not bay.memory or not lender.open(self.time):
+            return False
+        headroom = self.headrooms.get(bay.partition)
+        if headroom is None or lender.in_window(self.time):
+            return True
+        return headroom.profile.at(self.time) >= headroom.slices(bay.memory, bay.memory)
 
     def _resolve(self, kind: Kind, request: Request) -> Shape:
-        fits = [self.fit(request, bay) for bay in self.bays if self.suits(kind, request, bay)]
+        """Find the bays that suit a request; lent ones last."""
+        suitable = [bay for bay in self.bays if self.suits(kind, request, bay)]
+        own = [self.fit(request, bay) for bay in suitable if not self.lender(kind, bay)]
+        fits = own + [self.fit(request, bay, lent=True) for bay in suitable if self.lender(kind, bay)]
         amounts = fits[0].amounts if fits else self._amounts(request, 0, "")
         return Shape(tuple(fit for fit in fits if fit.bay.could_hold(fit.size)), amounts)
 
@@ -161,9 +244,28 @@ class Floor:
 
     def _card(self, gpu: Gpu) -> Card:
         partition = self._snapshot.partitions.get(gpu.partition)
-        return Card(gpu, partition.kinds if partition else ())
+        kinds: Iterable[Kind] = partition.kinds if partition else ()
+        if gpu.partition in self.lenders:
+            kinds = {*kinds, "job"}
+        return Card(gpu, kinds, self._reservations.get(gpu.uuid, ()))
 
-    def _taken(self, placement: Placement, *, whole: bool) -> Iterable[tuple[Card, Mib]]:
+    def _headrooms(self) -> dict[str, Headroom]:
+        """Count what stays free for sessions, in the partitions that keep some of it by day."""
+        keeping = {name for name, one in self.lenders.items() if one.lend.by_day and one.lend.headroom}
+        laid_out = [card for bay in self.bays for card in bay.cards]
+        return {
+            name: Headroom(self.lenders[name], [card for card in laid_out if card.gpu.partition == name])
+            for name in keeping
+        }
+
+    def _count(self, card: Card, start: Seconds, end: Seconds, sign: int) -> None:
+        """Count a card's free slices again: -1 before it changes over [start, end), 1 afterwards."""
+        if self.headrooms and card.in_bay and card.gpu.partition in self.headrooms:
+            self.headrooms[card.gpu.partition].count(card, start, end, sign)
+
+    def _taken(self, claim: Claim, placement: Placement) -> Iterable[tuple[Card, Mib]]:
+        lent = claim.kind == "job" and placement.partition in self.lenders
+        whole = lent or (claim.whole if isinstance(claim, Lease) else claim.request.gpus > 0)
         for share in placement.gpus:
             card = self.cards.get(share.uuid)
             if card is not None:
@@ -181,6 +283,15 @@ class Floor:
         for node in placement.nodes:
             for profile, amount in zip(self._nodes.get(node, ()), amounts, strict=False):
                 profile.book(start, end, sign * amount)
+
+
+def _by_card(reservations: Iterable[Reservation], now: Seconds) -> dict[str, tuple[Reservation, ...]]:
+    found: dict[str, tuple[Reservation, ...]] = {}
+    for one in reservations:
+        if one.end > now:
+            for uuid in one.gpus:
+                found[uuid] = (*found.get(uuid, ()), one)
+    return found
 
 
 def _site(sites: dict[str, Site], node: str, nodes: dict[str, tuple[Profile, Profile]]) -> Site:

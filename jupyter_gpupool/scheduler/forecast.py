@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from jupyter_gpupool.scheduler.board import Board, Option
+from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.limits import Claim, Line
 from jupyter_gpupool.scheduler.model import Placement, Promise, Seconds, Start, Work
-from jupyter_gpupool.scheduler.placement import Card, Shelf, Size
+from jupyter_gpupool.scheduler.placement import Shelf, Size
 from jupyter_gpupool.scheduler.timeline import Profile
 
 Lane = tuple[Shelf, ...]

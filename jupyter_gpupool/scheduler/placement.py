@@ -8,94 +8,13 @@ Never: whether the owner may have them (quota, limits), nor who comes first.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from jupyter_gpupool.scheduler.model import Gpu, Kind, Mib, Seconds
+from jupyter_gpupool.scheduler.card import NOBODY, Card, lasts
+from jupyter_gpupool.scheduler.lending import Lender
+from jupyter_gpupool.scheduler.model import Kind, Mib, Seconds
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
-
-_NO_LEASES: list[tuple[Kind, Seconds, Mib]] = []  # shared by all cards that have none; never changed
-
-
-class Card:
-    """One card, seen by the kinds of work it serves: each sees a card that the other uses as full.
-
-    `first_end` and `last_end` are those of its leases, 0 when there are none. Leases are only noted until
-    somebody asks for the views: most of a large pool's cards are never looked at again.
-    """
-
-    __slots__ = (
-        "_kinds",
-        "_leased",
-        "_leases",
-        "_views",
-        "first_end",
-        "gpu",
-        "last_end",
-        "memory",
-        "order",
-        "site",
-    )
-
-    def __init__(self, gpu: Gpu, kinds: Iterable[Kind]) -> None:
-        self.gpu = gpu
-        self.memory = gpu.memory_mib
-        self.site = self.order = -1
-        self.first_end = self.last_end = 0
-        self._kinds = kinds
-        self._leases: list[tuple[Kind, Seconds, Mib]] = _NO_LEASES
-        self._leased: Mib = 0
-        self._views: dict[Kind, Profile] | None = None
-
-    @property
-    def in_bay(self) -> bool:
-        """Say whether the card is laid out for use."""
-        return self.order >= 0
-
-    @property
-    def views(self) -> dict[Kind, Profile]:
-        """Return what is free over time for each kind of work."""
-        if self._views is None:
-            self._views = {kind: Profile(self.memory) for kind in self._kinds}
-            for kind, end, mib in self._leases:
-                self.book(kind, 0, end, mib)
-        return self._views
-
-    def free(self, kind: Kind, time: Seconds) -> Mib:
-        """Return what is free for one kind of work at `time`; negative where leases overlap."""
-        if self._views is not None:
-            return self._views[kind].at(time)
-        free = self.memory
-        for holder, end, mib in self._leases:
-            if time < end:
-                free -= mib if holder == kind else self.memory
-        return free
-
-    def lasts(self, kind: Kind, time: Seconds) -> Seconds:
-        """Return until when something stays free here for one kind of work, if it is at `time`."""
-        return FOREVER if self._views is None else self._views[kind].reach(1, time)
-
-    def book(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int = 1) -> None:
-        """Take `mib` for work of `kind` over [start, end); `sign` -1 gives it back."""
-        for viewer, view in self.views.items():
-            view.book(start, end, sign * (mib if viewer == kind else self.memory))
-
-    def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
-        """Take `mib` for a lease that exists and ends at `end`."""
-        self.first_end = min(self.first_end or end, end)
-        self.last_end = max(self.last_end, end)
-        self._leased += mib
-        if self._leases is _NO_LEASES:
-            self._leases = []
-        self._leases.append((kind, end, mib))
-        if self._views is not None:
-            self.book(kind, 0, end, mib)
-
-    def first_chance(self, whole: bool) -> Seconds:
-        """Return a time before which leases leave nothing free here (`whole`: not all of the card)."""
-        if whole:
-            return self.last_end
-        return self.first_end if self._leased >= self.memory else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -111,11 +30,14 @@ class Site:
         """Say whether the node's CPUs and memory allow `size` over [start, end)."""
         return self.cpus.fits(size.cpus, start, end) and self.memory.fits(size.memory, start, end)
 
-    def openings(self, size: Size, length: Seconds, allowed: list[Interval]) -> list[Interval]:
+    def openings(
+        self, size: Size, length: Seconds, allowed: list[Interval], until: Seconds
+    ) -> list[Interval]:
         """Return the part of `allowed` in which the node's CPUs and memory allow a start."""
         after = allowed[0][0]
         both = meet(
-            self.cpus.openings(size.cpus, length, after), self.memory.openings(size.memory, length, after)
+            self.cpus.openings(size.cpus, length, after, until),
+            self.memory.openings(size.memory, length, after, until),
         )
         return meet(allowed, both)
 
@@ -146,6 +68,7 @@ class Bay:
         for order, card in enumerate(self.cards):
             card.order = order
         self.site_of = {site.node: site for site in self.sites}
+        self.reservations = frozenset(found.id for card in self.cards for found in card.reservations)
         self._could: dict[Size, bool] = {}
         self.largest = max((len(site.cards) for site in self.sites), default=0)
 
@@ -176,12 +99,22 @@ class Bay:
 class Shelf:
     """What is free for one kind of work on the cards of a bay, at the moment that is being planned.
 
-    `most_idle` is the largest number of wholly free cards in one node, `most_free` the largest free
-    piece of one card.
+    The reservations `serving` keep cards for this work. Where a `lender` lends the cards, it says when work
+    may start and must leave. `most_idle` is the largest number of wholly free cards in one node, `most_free`
+    the largest free piece of one card.
     """
 
-    def __init__(self, bay: Bay, kind: Kind, time: Seconds) -> None:
+    def __init__(
+        self,
+        bay: Bay,
+        kind: Kind,
+        time: Seconds,
+        serving: frozenset[int] = NOBODY,
+        lender: Lender | None = None,
+    ) -> None:
         self.bay = bay
+        self.serving = serving
+        self.lender = lender
         self._kind: Kind = kind
         self._free = [0] * len(bay.cards)
         self._partly: list[tuple[Mib, int]] = []
@@ -195,11 +128,24 @@ class Shelf:
 
     def view(self, card: Card) -> Profile:
         """Return what is free on `card` for the kind of work that this shelf serves."""
-        return card.views[self._kind]
+        return card.view(self._kind, self.serving) if self.serving else card.views[self._kind]
+
+    def free(self, card: Card, time: Seconds) -> Mib:
+        """Return what is free on `card` at `time` for the work that this shelf serves."""
+        return max(0, card.free(self._kind, self.serving, time))
+
+    def lasts(self, card: Card, time: Seconds) -> Seconds:
+        """Return until when something stays free on `card`; for ever if to the hand-back."""
+        until = FOREVER if self.lender is None else self.lender.hand_back(time)
+        return lasts(self.view(card), time, until)
+
+    def open(self, time: Seconds) -> bool:
+        """Say whether some work may start here at `time`."""
+        return self.lender is None or self.lender.open(time)
 
     def refresh(self, card: Card, time: Seconds) -> None:
         """Take note of what is free on `card` at `time`."""
-        free, old, order = max(0, card.free(self._kind, time)), self._free[card.order], card.order
+        free, old, order = self.free(card, time), self._free[card.order], card.order
         if free == old:
             return
         self._free[order] = free
@@ -212,6 +158,11 @@ class Shelf:
         elif free:
             insort(self._partly, (free, order))
         self._note_most()
+
+    def forget_chances(self) -> None:
+        """Take note that a lease may end sooner than was known."""
+        self._chances.clear()
+        self._order.clear()
 
     def idle(self) -> int:
         """Return how many cards are wholly free."""
@@ -251,16 +202,29 @@ class Shelf:
         return self.most_idle >= min(size.cards, self.bay.largest)
 
     def pick(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
-        """Choose nodes and cards that are free over all of [start, end), from what is free at this moment."""
+        """Choose nodes and cards that are free over all of [start, end), from what is free at this moment.
+
+        Cards that are reserved for this work come first.
+        """
         if not size.cards:
             return self._pick_node(size, start, end)
         if not self.may_hold(size):
             return None
-        if not size.whole:
-            return self._pick_share(size, start, end)
         if size.cards > self.bay.largest:
             return self._pick_nodes(size, start, end)
-        return self._pick_cards(size, start, end)
+        if self.serving:
+            reserved = {card.order for card in self.bay.cards if card.reserved(self.serving, start)}
+            found = self._pick_among(size, start, end, reserved)
+            if found is not None:
+                return found
+        return self._pick_among(size, start, end, None)
+
+    def _pick_among(
+        self, size: Size, start: Seconds, end: Seconds, among: Set[int] | None
+    ) -> list[tuple[Site, list[Card]]] | None:
+        if size.whole:
+            return self._pick_cards(size, start, end, among)
+        return self._pick_share(size, start, end, among)
 
     def _pick_node(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
         sites = [site for site in self.bay.sites if site.fits(size, start, end)]
@@ -268,24 +232,31 @@ class Shelf:
             return None
         return [(min(sites, key=lambda site: site.cpus.at(start)), [])]
 
-    def _pick_share(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+    def _pick_share(
+        self, size: Size, start: Seconds, end: Seconds, among: Set[int] | None
+    ) -> list[tuple[Site, list[Card]]] | None:
         for position in range(bisect_left(self._partly, (size.mib, -1)), len(self._partly)):
             card = self.bay.cards[self._partly[position][1]]
+            if among is not None and card.order not in among:
+                continue
             site = self.bay.sites[card.site]
             if self.view(card).fits(size.mib, start, end) and site.fits(size, start, end):
                 return [(site, [card])]
-        return self._pick_cards(size, start, end)
+        return self._pick_cards(size, start, end, among)
 
-    def _pick_cards(self, size: Size, start: Seconds, end: Seconds) -> list[tuple[Site, list[Card]]] | None:
+    def _pick_cards(
+        self, size: Size, start: Seconds, end: Seconds, among: Set[int] | None
+    ) -> list[tuple[Site, list[Card]]] | None:
         """Take idle cards of one node: linked ones if any node has them, of the node with the fewest idle."""
         scattered: list[tuple[Site, list[Card]]] | None = None
         for count in range(size.cards, self.bay.largest + 1):
             for number in sorted(self._by_count[count]):
                 site = self.bay.sites[number]
+                idle = self._idle[number] if among is None else self._idle[number] & among
                 cards = [
                     card
-                    for order in sorted(self._idle[number])
-                    if (card := self.bay.cards[order]).views[self._kind].fits(size.mib, start, end)
+                    for order in sorted(idle)
+                    if self.view(card := self.bay.cards[order]).fits(size.mib, start, end)
                 ]
                 if len(cards) < size.cards or not site.fits(size, start, end):
                     continue
@@ -317,28 +288,31 @@ class Shelf:
         allowed: list[Interval],
         before: Seconds,
         nodes: Collection[str] | None = None,
+        until: Seconds = FOREVER,
     ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
         """Find the first start within `allowed`, sooner than `before`, and the cards for it.
 
+        The work leaves by `until`, if that is before its length is over.
         Work of one node is looked for in `nodes` only, if they are given, on cards that may be free sooner
         than their leases said.
         """
         if not size.cards:
-            return self._earliest_node(size, length, allowed, before)
+            return self._earliest_node(size, length, allowed, before, until)
         if size.cards > self.bay.largest:
-            return self._earliest_nodes(size, length, allowed, before)
+            return self._earliest_nodes(size, length, allowed, before, until)
         best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
+        before = min(before, allowed[-1][1] + 1)
         chances = self._chances_of(size.whole)
         for bound, number in self._by_chance(size) if nodes is None else self._among(nodes):
             if bound >= before:
                 break
             hopeful = [order for chance, order in chances[number] if chance < before or nodes is not None]
             cards = [self.bay.cards[order] for order in hopeful]
-            views = [self.view(card).openings(size.mib, length, allowed[0][0]) for card in cards]
+            views = [self.view(card).openings(size.mib, length, allowed[0][0], until) for card in cards]
             if sum(1 for view in views if view and view[0][0] < before) < size.cards:
                 continue
             site = self.bay.sites[number]
-            opened = site.openings(size, length, allowed)
+            opened = site.openings(size, length, allowed, until)
             found = _first_common([meet(opened, view) for view in views], size.cards, before)
             if found is not None:
                 before, indices = found
@@ -347,25 +321,25 @@ class Shelf:
         return best
 
     def _earliest_node(
-        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds, until: Seconds
     ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
         best: tuple[Seconds, list[tuple[Site, list[Card]]]] | None = None
         for site in self.bay.sites:
-            opened = site.openings(size, length, allowed)
+            opened = site.openings(size, length, allowed, until)
             if opened and opened[0][0] < before:
                 before = opened[0][0]
                 best = before, [(site, [])]
         return best
 
     def _earliest_nodes(
-        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds
+        self, size: Size, length: Seconds, allowed: list[Interval], before: Seconds, until: Seconds
     ) -> tuple[Seconds, list[tuple[Site, list[Card]]]] | None:
         openings = []
         for site in self.bay.sites:
-            opened = site.openings(size, length, allowed)
+            opened = site.openings(size, length, allowed, until)
             for card in site.cards:
                 if opened:
-                    opened = meet(opened, self.view(card).openings(size.mib, length, opened[0][0]))
+                    opened = meet(opened, self.view(card).openings(size.mib, length, opened[0][0], until))
             openings.append(opened)
         for start in sorted({first for opened in openings for first, _ in opened}):
             if start >= before:
@@ -406,7 +380,7 @@ class Shelf:
     def _read(self, time: Seconds) -> None:
         """Take note of what is free on all cards."""
         for card in self.bay.cards:
-            free = max(0, card.free(self._kind, time))
+            free = self.free(card, time)
             self._free[card.order] = free
             if free == card.memory:
                 self._idle[card.site].add(card.order)

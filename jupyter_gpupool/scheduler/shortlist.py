@@ -11,6 +11,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
@@ -19,13 +20,17 @@ from jupyter_gpupool.scheduler.timeline import FOREVER
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free in one node of a bay: so many whole cards, so large a piece, for so long."""
+    """What is free in one node of a bay: so many whole cards, so large a piece, for so long.
+
+    It is there for those whom the reservations `serving` serve.
+    """
 
     idle: int
     mib: Mib
     cpus: int
     memory: Mib
     lasts: Seconds
+    serving: frozenset[int] = NOBODY
 
     def within(self, other: Room) -> bool:
         """Say whether whatever fits here fits in `other`."""
@@ -35,6 +40,7 @@ class Room:
             and self.cpus <= other.cpus
             and self.memory <= other.memory
             and self.lasts <= other.lasts
+            and self.serving >= other.serving
         )
 
 
@@ -127,9 +133,11 @@ class Shortlist:
             return False
         promised = work.id in self._promises.carried
         cards = min(gpus, self._largest)
+        serving = self._board.floor.serving(work.group, work.user)
         for room in self._rooms:
             if (
                 cards <= room.idle
+                and room.serving <= serving
                 and mib <= room.mib
                 and (promised or work.limit <= room.lasts)
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
@@ -173,10 +181,11 @@ class Shortlist:
             for site, idle, cards in shelf.open_sites():
                 room = Room(
                     idle,
-                    max(card.free("job", now) for card in cards),
+                    max(shelf.free(card, now) for card in cards),
                     site.cpus.at(now) * overcommit // 1000,
                     site.memory.at(now),
-                    max(card.lasts("job", now) for card in cards) - now,
+                    max(shelf.lasts(card, now) for card in cards) - now,
+                    shelf.serving,
                 )
                 if not any(map(room.within, rooms)):
                     rooms = [other for other in rooms if not other.within(room)]

@@ -7,6 +7,8 @@ Never: what the resource is (card, CPU, quota, user limit), nor who gets it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
 
 from jupyter_gpupool.scheduler.model import Seconds
 
@@ -75,8 +77,30 @@ class Profile:
                 return self._times[later]
         return FOREVER
 
-    def openings(self, need: int, length: Seconds, after: Seconds) -> list[Interval]:
-        """List when something may start, at `after` or later, that takes `need` for `length` seconds."""
+    def levels(self, start: Seconds, end: Seconds) -> Iterator[tuple[Seconds, Seconds, int]]:
+        """Yield the steps over [start, end), each with what is free in it."""
+        if not self._settled:
+            self._settle()
+        step = bisect_right(self._times, start) - 1
+        for first, last in pairwise([start, *self._times[step + 1 : bisect_left(self._times, end)], end]):
+            yield first, last, self._free[step]
+            step += 1
+
+    def copy(self) -> Profile:
+        """Return a profile of its own with the same bookings."""
+        other = Profile(self.capacity)
+        if not self._settled:
+            self._settle()
+        other._times, other._free, other._settled = [*self._times], [*self._free], True
+        return other
+
+    def openings(
+        self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
+    ) -> list[Interval]:
+        """List when something may start, at `after` or later, that takes `need` for `length` seconds.
+
+        It leaves by `until`: what is booked from then on is not in its way.
+        """
         if not self._settled:
             self._settle()
         times, free = self._times, self._free
@@ -84,6 +108,8 @@ class Profile:
         found: list[Interval] = []
         opened = after if free[step] >= need else None
         for later in range(step + 1, len(times)):
+            if times[later] >= until:
+                break
             if free[later] >= need:
                 if opened is None:
                     opened = times[later]

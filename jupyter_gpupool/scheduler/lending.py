@@ -1,0 +1,104 @@
+"""When a partition for sessions lends its cards to jobs, and until when.
+
+Owns: windows, settling time and hand-back, as they bound one job on a lent card.
+Never: which card (`placement`), nor how much must stay free for sessions (`headroom`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jupyter_gpupool.scheduler.model import Lend, Partition, Seconds, Settings, Snapshot, Work
+from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER, Interval
+
+
+class Term(NamedTuple):
+    """Starts over [first, last], of work that leaves by `back`; `by_day` it leaves the headroom free."""
+
+    first: Seconds
+    last: Seconds
+    back: Seconds
+    by_day: bool = False
+
+
+ALWAYS = Term(BEGIN, FOREVER, FOREVER)
+
+
+class Lender:
+    """What one partition lends, and when."""
+
+    def __init__(self, lend: Lend, windows: tuple[Interval, ...], settings: Settings) -> None:
+        self.lend = lend
+        self.windows = windows
+        self._least = settings.min_run_time
+
+    def hand_back(self, time: Seconds) -> Seconds:
+        """Return when a job that is on a lent card at `time` must leave: at the next window's end."""
+        following = self._following(time)
+        return self.windows[following][1] if following < len(self.windows) else FOREVER
+
+    def in_window(self, time: Seconds) -> bool:
+        """Say whether `time` is in one of the windows."""
+        following = self._following(time)
+        return following < len(self.windows) and self.windows[following][0] <= time
+
+    def open(self, time: Seconds) -> bool:
+        """Say whether some job could start here at `time`."""
+        by_day = self.lend.by_day and time >= self._settled(self._following(time))
+        return by_day or self.in_window(time)
+
+    def term(self, work: Work, start: Seconds) -> Term | None:
+        """Return the term in which `work` may start at `start`, or None when it may not."""
+        term = next(self.terms(work, start), None)
+        return term if term is not None and term.first == start else None
+
+    def terms(self, work: Work, after: Seconds) -> Iterator[Term]:
+        """Yield when `work` may start, from `after` on: the days and the windows, in order.
+
+        It has `min_run_time` and its grace left until the hand-back. Work that cannot resume is over by then.
+        """
+        by_day = self.lend.by_day and work.resumable
+        least = self._least + work.grace
+        length = least if work.resumable else max(least, work.limit)
+        following = self._following(after)
+        for number in range(following, len(self.windows)):
+            opens, closes = self.windows[number]
+            day = Term(max(after, self._settled(number)), min(opens - 1, closes - least), closes, by_day=True)
+            if by_day and day.first <= day.last:
+                yield day
+            night = Term(max(after, opens), closes - length, closes)
+            if night.first <= night.last:
+                yield night
+        if by_day:
+            yield Term(max(after, self._settled(len(self.windows))), FOREVER, FOREVER, by_day=True)
+
+    def next_edge(self, time: Seconds) -> Seconds | None:
+        """Return when, after `time`, a window next opens or ends, or has settled."""
+        following = self._following(time)
+        edges = [*self.windows[following]] if following < len(self.windows) else []
+        if self.lend.by_day:
+            edges.append(self._settled(following))
+        return min((edge for edge in edges if edge > time), default=None)
+
+    def _following(self, time: Seconds) -> int:
+        """Return the number of the first window that ends after `time`."""
+        return bisect_right(self.windows, time, key=lambda window: window[1])
+
+    def _settled(self, number: int) -> Seconds:
+        """Return when the day before a window has settled."""
+        return self.windows[number - 1][1] + self.lend.settle if number else BEGIN
+
+
+def lenders(snapshot: Snapshot) -> dict[str, Lender]:
+    """Return the partitions that lend cards to jobs, which they do not serve themselves."""
+    return {
+        name: Lender(partition.lend, snapshot.windows.get(partition.lend.window, ()), snapshot.settings)
+        for name, partition in snapshot.partitions.items()
+        if partition.lend is not None and not _serves_jobs(partition)
+    }
+
+
+def _serves_jobs(partition: Partition) -> bool:
+    return "job" in partition.kinds
