@@ -61,6 +61,7 @@ def _arguments(parser: Parser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="for what is drawn (default: 1)")
     add("--seeds", type=int, default=1, metavar="N", help="play N times with seeds from --seed on")
     add("--start-latency", metavar="TIME", default="0s", help="from a lease to the beginning of its work")
+    add("--resume", choices=("keep", "lose"), default="keep", help="whether a stopped job keeps its work")
     add("--plan-every", metavar="TIME", default="1h", help="a whole plan so often; 0s: exact, and slower")
     add("--events", metavar="FILE", help="write every event, as JSON Lines")
     add("--report", metavar="FILE", help="write a report with plots, as one HTML file")
@@ -108,7 +109,7 @@ def _results(options: argparse.Namespace) -> list[list[Result]]:
     if options.start:
         start = _time(options.start, named.zone)
     plan_every = parse_duration(options.plan_every, what="--plan-every", zero=True)
-    setting = Setting(pool, named, start, horizon, latency, plan_every)
+    setting = Setting(pool, named, start, horizon, latency, options.resume, plan_every)
     settings = [(name, setting)]
     settings += [(path, replace(setting, policy=_policy(path))) for path in options.compare]
     if options.peers:

@@ -1,7 +1,8 @@
 """What simulated work does once it has its lease: how long it takes, and what a stop costs it.
 
-Owns: when a run ends and with which outcome, what is done when it is stopped, and when it may run again. A job takes `latency` to begin, then works; asked to stop, it works on until the end of its grace,
-and is completed if its work is done by then. A session is over when its person goes home.
+Owns: when a run ends and with which outcome, what is done when it is stopped, and when it may run again.
+A job takes `latency` to begin, then works; asked to stop, it works on until the end of its grace, and is
+completed if its work is done by then. A session is over when its person goes home.
 Never: when to start or stop something.
 """
 
