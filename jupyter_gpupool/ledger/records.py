@@ -275,6 +275,11 @@ class LeaseRecord:
         return self.state is not LeaseState.FREE
 
     @property
+    def latest(self) -> int:
+        """When its work must have left: at its hard end, or at the end of its grace once it was asked."""
+        return self.end if self.asked is None else min(self.end, self.asked + self.grace_s)
+
+    @property
     def whole(self) -> bool:
         """Whether its cards are shared with nobody."""
         return self.request.gpus > 0

@@ -97,6 +97,8 @@ class Stops:
         IllegalTransition
             If one of them does not run, or has been asked already.
         """
+        if not orders:
+            return []
         change = Change()
         for order in orders:
             stop = order.stop

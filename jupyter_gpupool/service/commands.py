@@ -145,7 +145,8 @@ def _defaults(job: Job, config: ServiceConfig, user: str | None) -> dict[str, st
     """
     pool = hashlib.sha256(os.fsencode(config.home.path)).hexdigest()[:8]
     home = {} if user else {"HOME": os.path.expanduser("~")}
-    return {"PATH": DEFAULT_PATH, "WANDB_RUN_ID": f"gpupool-{pool}-{job.id}"} | home
+    run = {"WANDB_RUN_ID": f"gpupool-{pool}-{job.id}", "WANDB_RESUME": "allow"}
+    return {"PATH": DEFAULT_PATH} | run | home
 
 
 def _python_path(environment: Mapping[str, str], code: Path | None, config: ServiceConfig) -> str:

@@ -32,6 +32,7 @@ from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.grants import current
 from jupyter_gpupool.service.policy_store import PolicyStore
+from jupyter_gpupool.service.stopping import orders
 
 log = logging.getLogger("gpupool")
 
@@ -55,6 +56,8 @@ class Controller:
         Seconds since the epoch.
     on_started
         Called with the new leases, in the event loop, after they are in the ledger.
+    on_asked
+        Called, likewise, with the leases whose jobs are to leave for others.
     on_policy
         Called when another policy has come into force.
     """
@@ -65,6 +68,7 @@ class Controller:
         policies: PolicyStore,
         pool: Pool,
         on_started: Callable[[list[LeaseRecord]], None],
+        on_asked: Callable[[list[LeaseRecord]], None],
         on_policy: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ):
@@ -76,6 +80,7 @@ class Controller:
         self.plan_seconds = 0.0
         self._clock = clock
         self._on_started = on_started
+        self._on_asked = on_asked
         self._on_policy = on_policy
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
         self.health: dict[str, str] = pool.healthy()
@@ -226,10 +231,10 @@ class Controller:
         snapshot = self.snapshot(now)
         if not everything:
             snapshot = self._only_new(snapshot)
-        if snapshot.waiting:
+        if snapshot.waiting or (everything and snapshot.leases):  # who must leave, leaves for nobody too
             found = fill(snapshot, now)
             self._begin(found.starts, now)
-            self._promise(found, now)
+            self._reserve(found, now)
 
     def snapshot(self, now: int, waiting: tuple[Work, ...] | None = None) -> Snapshot:
         """Return the pool at this moment, as the scheduler sees it; `waiting` in place of all that waits."""
@@ -340,17 +345,26 @@ class Controller:
         if not self.policies.usable:
             return
         if snapshot.promises == tuple(self.ledger.promises.values()):
-            self._promise(found, now)
+            self._reserve(found, now, stop=snapshot.leases is self.ledger.held())
         await self._count_ages(found, now)
         if any(start.work in current for start in found.starts):
             self._fill_at(0.0, everything=True)  # the plan is of a moment ago: look again before starting
 
-    def _promise(self, found: Plan, now: int) -> None:
-        """Keep the promises of a pass, which its starts rely on."""
+    def _reserve(self, found: Plan, now: int, *, stop: bool = True) -> None:
+        """Keep the promises of a pass, which its starts rely on; then ask those to leave who must.
+
+        `stop`: whether what is held is still what the pass has seen.
+        """
         try:
             self.ledger.set_promises(found.promises, found.moves, now)
+            asked = self.ledger.stops.ask(orders(found.stops, self.ledger), now) if stop else []
         except LedgerUnavailable as error:
             self._wait_for_disk(error)
+            return
+        if asked:
+            self.forecast.drop(lease.taker for lease in asked if lease.taker is not None)
+            self._plan_wanted.set()
+            self._on_asked(asked)
 
     async def _count_ages(self, found: Plan, now: int) -> None:
         """Let ages grow or rest as the reasons say, a few at a time between requests."""

@@ -197,10 +197,14 @@ async def open_service(
     def ended(report: Ended) -> None:
         (servers if servers.owns(report.key) else runs).ended(report)
 
-    controller = Controller(ledger, policies, pool, begin, news.policy, clock)
+    def ask(leases: list[LeaseRecord]) -> None:
+        for lease in leases:
+            runs.ask(lease)
+
+    controller = Controller(ledger, policies, pool, begin, ask, news.policy, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
-    runs = Runs(config, controller, engine, releases, snapshots, tokens, news)
+    runs = Runs(config, controller, engine, releases, snapshots, tokens, progress, news)
     sessions = Sessions(controller, releases, news)
     servers = Servers(controller, engine, releases, news, ask_hub=known_servers, clock=monotonic)
     await engine.open(ended)

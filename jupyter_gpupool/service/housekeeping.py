@@ -1,7 +1,7 @@
 """What must be looked at now and then.
 
-Owns: telling listeners of jobs' progress, and dropping what retention no longer keeps: records, job folders,
-snapshots. Never: anything of a job that has not ended.
+Owns: telling listeners of jobs' progress, finding who can resume, and dropping what retention no longer
+keeps: records, job folders, snapshots. Never: dropping anything of a job that has not ended.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jupyter_gpupool.service.snapshots import SnapshotStore
 log = logging.getLogger("gpupool")
 
 PROGRESS_S = 1.0
+CHECKPOINT_S = 20.0
 TIDY_S = 3600.0
 UNUSED_SNAPSHOT_S = 86400
 
@@ -54,6 +55,7 @@ class Housekeeping:
         """Begin."""
         self._tasks = [
             asyncio.create_task(_every(PROGRESS_S, self.tell_progress)),
+            asyncio.create_task(_every(CHECKPOINT_S, self.find_checkpoints)),
             asyncio.create_task(_every(TIDY_S, self.tidy)),
         ]
 
@@ -75,6 +77,20 @@ class Housekeeping:
             if found is not None and self._told.get(job.id) != found:
                 self._told[job.id] = found
                 self._news.progress(job, found)
+
+    async def find_checkpoints(self) -> None:
+        """Notice which running jobs have written a checkpoint: they can resume, whatever they said."""
+        live = [self._ledger.jobs[lease.work] for lease in self._ledger.held() if lease.kind == "job"]
+        for job in [job for job in live if not job.resumable]:
+            try:
+                saved = await aside(self._progress.saved, job)
+            except EngineError as error:
+                log.info("Whether job %s has a checkpoint is not known: %s", job.id, error)
+                continue
+            present = self._ledger.jobs.get(job.id)
+            if saved and present and present.state.live and present.attempt == job.attempt:
+                self._ledger.stops.can_resume(job.id, self._controller.now)
+                self._controller.changed()
 
     async def tidy(self) -> None:
         """Drop what retention no longer keeps."""

@@ -17,6 +17,8 @@ from jupyter_gpupool.ledger.records import JobState
 
 TRACEBACK_LINES = 12
 LINE_LENGTH = 500
+FINISHED = "Finished with exit code 0."
+IN_ITS_GRACE = " It had been asked to stop; work that is to go on later leaves with another code."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def outcome_of(ended: Ended, limit_text: str) -> Outcome:
     """
     match ended.cause:
         case _ if ended.exit_code == 0 and ended.cause != "start":
-            return Outcome(JobState.COMPLETED, "Finished with exit code 0.")
+            return Outcome(JobState.COMPLETED, FINISHED + (IN_ITS_GRACE if ended.cause == "stop" else ""))
         case "cancel":
             return Outcome(JobState.CANCELLED, "Cancelled while it ran.")
         case "limit":

@@ -1,8 +1,8 @@
 """How far running jobs say they are.
 
 Owns: the latest report of a job, as far as it is sense: the last line of its ``progress.jsonl``, or what it
-has sent, which is kept here. What a job says of itself is shown and never believed: it decides nothing.
-Never: an outcome.
+has sent, which is kept here; with its newest checkpoint, the mark of how far it came. What a job says of
+itself decides whether it goes on after stops for others, nothing else. Never: an outcome.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing_extensions import TypedDict
 from jupyter_gpupool.client.files import write_whole
 from jupyter_gpupool.engines.base import EngineError, JobFiles
 from jupyter_gpupool.ledger.records import Job
+from jupyter_gpupool.ledger.stops import Mark
 from jupyter_gpupool.service import logs
 from jupyter_gpupool.service.moments import iso
 
 TAIL = 8192
+CHECKPOINT = "checkpoint"
 
 
 class ProgressReply(TypedDict):
@@ -67,6 +69,26 @@ class Progress:
         if not job.state.live:
             self._last[job.id] = (job.attempt, last)
         return last
+
+    def saved(self, job: Job) -> float | None:
+        """Return when the job's newest checkpoint file was written; None without one.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be asked now.
+        """
+        return self._files.newest(job.id, CHECKPOINT)
+
+    def mark(self, job: Job) -> Mark | None:
+        """Return how far the job is; None when nobody can say."""
+        try:
+            saved = self.saved(job)
+        except EngineError:
+            return None
+        said = self.of(job)
+        fraction = said["fraction"] if said else None
+        return Mark(saved_ms=int((saved or 0) * 1000), progress_ppm=int((fraction or 0) * 1_000_000))
 
     def send(self, job: Job, fraction: float | None, values: dict[str, Any], now: float) -> None:
         """Keep what the job's present attempt says at `now` (Unix seconds).

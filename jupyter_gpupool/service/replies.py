@@ -52,6 +52,16 @@ class PlacementReply(TypedDict):
     isolation: str
 
 
+class StopReply(TypedDict):
+    """A time that a job was asked to leave for others; `taker` is the work that gets the room, if any."""
+
+    cause: Literal["hand_back", "session", "reclaim", "preempt"]
+    message: str
+    taker: int | None
+    asked_at: str | None
+    leaves_by: str | None
+
+
 class JobReply(TypedDict):
     """One job. Of another user's job, what only its owner may see is null."""
 
@@ -85,6 +95,7 @@ class JobReply(TypedDict):
     out: str | None
     log: str | None
     workdir: str | None
+    stops: list[StopReply]
     warnings: list[str]
     simulated: bool
 

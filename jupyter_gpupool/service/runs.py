@@ -17,13 +17,16 @@ from dataclasses import replace
 from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
+from jupyter_gpupool.ledger.stops import Mark
 from jupyter_gpupool.policy.units import format_duration
 from jupyter_gpupool.service import logs
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.commands import key_of, work_spec
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.outcomes import Diagnosis, Outcome, diagnose, outcome_of
+from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens
@@ -49,6 +52,7 @@ class Runs:
         releases: Releases,
         snapshots: SnapshotStore,
         tokens: JobTokens,
+        progress: Progress,
         news: News,
     ):
         self._config = config
@@ -58,6 +62,7 @@ class Runs:
         self._releases = releases
         self._snapshots = snapshots
         self._tokens = tokens
+        self._progress = progress
         self._news = news
         self._launches: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,13 +135,24 @@ class Runs:
 
     def ended(self, ended: Ended) -> None:
         """Record an end that the engine reports; a report may come twice, and late."""
+        job = self._attempt(ended.key)
+        if job and self._outcome(job, ended).state is None and self._left_for_others(job):
+            self._spawn(self._weigh(job, ended))
+        else:
+            self._settle(ended)
+
+    async def _weigh(self, job: Job, ended: Ended) -> None:
+        """Look how far a job came before it left for others, then record its end."""
+        self._settle(ended, await aside(self._progress.mark, job))
+
+    def _settle(self, ended: Ended, mark: Mark | None = None) -> None:
         try:
-            self._record(ended)
+            self._record(ended, mark)
             self._controller.trouble = None
         except LedgerUnavailable as error:
             self._controller.put_off(error, self.ended, ended)
 
-    def _record(self, ended: Ended) -> None:
+    def _record(self, ended: Ended, mark: Mark | None) -> None:
         job = self._attempt(ended.key)
         if job is not None and ended.cause == "start" and DISK_FULL in ended.message.lower():
             self._not_started(job, ended.message)
@@ -144,12 +160,15 @@ class Runs:
             lease = self._lease(job)
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
             outcome = self._outcome(job, ended)
-            if outcome.state is None:
+            if outcome.state is not None:
+                self._end(job, outcome, self._diagnosis(job, ended, outcome), ended, free=free)
+            elif ended.cause == "stop" and self._left_for_others(job):
+                least = self._controller.policy.jobs.min_run_time
+                self._ledger.stops.left(job.id, job.attempt, mark, least, self._controller.now, free=free)
+            else:
                 self._ledger.requeue_job(
                     job.id, job.attempt, outcome.sentence, self._controller.now, free=free
                 )
-            else:
-                self._end(job, outcome, self._diagnosis(job, ended, outcome), ended, free=free)
             self._why_stopped.pop(ended.key, None)
             self._after(job.id)
         if ended.tree_gone:
@@ -163,6 +182,11 @@ class Runs:
             return found
         asked = job.reason if job.state is JobState.STOPPING else ""
         return replace(found, sentence=self._why_stopped.get(ended.key) or asked or found.sentence)
+
+    def _left_for_others(self, job: Job) -> bool:
+        """Whether the present attempt of a job was asked to leave for others."""
+        lease = self._lease(job)
+        return lease is not None and lease.cause != ""
 
     def _attempt(self, key: str) -> Job | None:
         """Return the job whose present attempt this is, if it is still under way."""
@@ -242,8 +266,29 @@ class Runs:
         grace = job.grace_s if grace_s is None else min(job.grace_s, grace_s)
         await self._engine.stop(key, cause=cause, grace_s=grace)
         present = self._attempt(key)
-        if present and present.state is not JobState.STOPPING:
+        if present and (present.state is not JobState.STOPPING or present.reason != sentence):
             self._news.job(self._ledger.job_stopping(job.id, job.attempt, sentence, self._controller.now))
+
+    def ask(self, lease: LeaseRecord) -> None:
+        """Ask the job of a lease to leave for others, as the ledger says already.
+
+        A service that dies in between asks again when it is back: an engine that was asked twice heard once.
+        """
+        job = self._ledger.jobs[lease.work]
+        self._news.job(job)
+        self._spawn(self._ask(job))
+
+    async def _ask(self, job: Job) -> None:
+        key = key_of(job)
+        if launch := self._launches.get(key):
+            await asyncio.wait([launch])
+        while self._attempt(key):
+            try:
+                await self._engine.stop(key, cause="stop", grace_s=job.grace_s)
+                return
+            except EngineError as error:
+                log.warning("Job %s is asked to stop again, soon: %s", job.id, error)
+            await asyncio.sleep(LOOK_S)
 
     # -- boot ------------------------------------------------------------------------------------
 
@@ -276,6 +321,8 @@ class Runs:
             self.ended(item)
         elif isinstance(item, Started):
             self._record_running(job)
+            if lease and lease.cause:
+                self.ask(lease)
         elif lease is None or lease.boot_id != self._ledger.boot_id:
             self._ledger.requeue_job(job.id, job.attempt, REBOOT, self._controller.now)
         elif job.state is JobState.STARTING:
@@ -284,7 +331,8 @@ class Runs:
             log.warning("Job %s runs, but the engine does not know it; it keeps its lease", job.id)
             self._spawn(self._wait_until_gone(job))
         else:
-            self._ledger.requeue_job(job.id, job.attempt, LOST, self._controller.now)
+            never = job.state is JobState.STOPPING and job.started is None
+            self._ledger.requeue_job(job.id, job.attempt, job.reason if never else LOST, self._controller.now)
 
     async def _wait_until_gone(self, job: Job) -> None:
         """Queue a job again that the engine does not know, once no process of it is left."""

@@ -17,7 +17,15 @@ from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.progress import Progress
-from jupyter_gpupool.service.replies import JobReply, LeaseReply, PlacementReply, RequestReply, WaitingReply
+from jupyter_gpupool.service.replies import (
+    JobReply,
+    LeaseReply,
+    PlacementReply,
+    RequestReply,
+    StopReply,
+    WaitingReply,
+)
+from jupyter_gpupool.service.stopping import sentence
 from jupyter_gpupool.service.visibility import sees_names
 
 LEASE_STATES: Mapping[SessionState, str] = {
@@ -71,7 +79,7 @@ class Views:
             "submitted_at": iso(job.submitted),
             "started_at": iso(job.started),
             "ended_at": iso(job.ended),
-            "expires_at": iso(lease.end) if lease and running else None,
+            "expires_at": iso(lease.latest) if lease and running else None,
             "attempt": job.attempt,
             "exit_code": job.exit_code,
             "signal": job.signal,
@@ -85,6 +93,7 @@ class Views:
             "out": f"{folder}/out" if own else None,
             "log": f"{folder}/{max(1, job.attempt)}/log" if own else None,
             "workdir": (job.workdir or None) if own else None,
+            "stops": [self._stop(lease) for lease in self._ledger.stops.of(job.id)] if named else [],
             "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
             "simulated": self._controller.pool.simulated,
         }
@@ -146,6 +155,16 @@ class Views:
             "environment": self._lease_environment(lease) if lease and own else {},
             "reason": session.reason or None,
             "simulated": self._controller.pool.simulated,
+        }
+
+    def _stop(self, lease: LeaseRecord) -> StopReply:
+        assert lease.cause, "only leases that were asked for others are stops"
+        return {
+            "cause": lease.cause,
+            "message": sentence(lease.cause, lease, lease.taker, self._ledger),
+            "taker": lease.taker,
+            "asked_at": iso(lease.asked),
+            "leaves_by": iso(lease.latest),
         }
 
     def placement(self, placement: Placement, mode: str) -> PlacementReply:

@@ -86,7 +86,8 @@ def play(home: Home, scheduler: Scheduler, clock: Clock) -> Callable[..., None]:
             policies = PolicyStore(home.path / "policy.yaml", home.path / "history", pool)
             policies.refresh(int(clock()))
             started: list[LeaseRecord] = []
-            controller = Controller(ledger, policies, pool, started.extend, lambda: None, clock)
+            asked: list[LeaseRecord] = []
+            controller = Controller(ledger, policies, pool, started.extend, asked.extend, lambda: None, clock)
             try:
                 await asyncio.wait_for(scenario(controller, started), 20)
             finally:
