@@ -18,6 +18,12 @@ Typed = str | int | float | None
 """An amount as somebody typed it: ``"8GiB"``, ``2``, ``"90m"``."""
 
 JobKind = Literal["script", "cell", "notebook", "function", "command"]
+Occasion = Literal["end", "fail", "start", "stop"]
+"""When the owner of a job wants to hear of it."""
+
+MOST_BEFORE = 1000
+"""So many jobs can one job come after."""
+
 MOST_PARAMETERS = 100_000
 """Bytes; Linux passes at most 131,072 in one variable of the environment."""
 
@@ -25,11 +31,13 @@ MOST_VALUES = 4096
 """Bytes of what a job may report beside its progress."""
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A body in which every key is known and nothing is converted."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Resources(_Body):
+class Resources(Body):
     """What the work needs: whole cards, or memory of one card, or neither (CPU only)."""
 
     gpus: Typed = None
@@ -40,7 +48,7 @@ class Resources(_Body):
     mem: Typed = None
 
 
-class Interpreter(_Body):
+class Interpreter(Body):
     """The Python that runs the job, and what was in it at submit."""
 
     python: str | None = Field(default=None, pattern="^/")
@@ -49,20 +57,20 @@ class Interpreter(_Body):
     packages: str | None = None
 
 
-class Provenance(_Body):
+class Provenance(Body):
     """Where the code came from."""
 
     git: dict[str, Any] | None = None
 
 
-class ScriptEntry(_Body):
+class ScriptEntry(Body):
     """A script of the snapshot and its arguments."""
 
     script: str = Field(min_length=1)
     args: list[str] = Field(default_factory=list)
 
 
-class CellEntry(_Body):
+class CellEntry(Body):
     """A cell; `fetch` names the variables to bring back; `ipython`: it has magics or shell commands."""
 
     fetch: list[str] = Field(default_factory=list)
@@ -70,7 +78,7 @@ class CellEntry(_Body):
     ipython: bool = False
 
 
-class NotebookEntry(_Body):
+class NotebookEntry(Body):
     """A notebook, its parameters and its kernel."""
 
     notebook: str = Field(min_length=1)
@@ -86,19 +94,19 @@ class NotebookEntry(_Body):
         return parameters
 
 
-class FunctionEntry(_Body):
+class FunctionEntry(Body):
     """A function by its name; its pickle is in the snapshot."""
 
     name: str
 
 
-class CommandEntry(_Body):
+class CommandEntry(Body):
     """A program and its arguments."""
 
     argv: list[str] = Field(min_length=1)
 
 
-ENTRIES: dict[str, type[_Body]] = {
+ENTRIES: dict[str, type[Body]] = {
     "script": ScriptEntry,
     "cell": CellEntry,
     "notebook": NotebookEntry,
@@ -107,8 +115,12 @@ ENTRIES: dict[str, type[_Body]] = {
 }
 
 
-class JobRequest(_Body):
-    """A job to be queued."""
+class JobRequest(Body):
+    """A job to be queued, or with `array` (``0-9%4``) one for each number, of which so many run at once.
+
+    It starts when the jobs and arrays of `after` have completed, and those of `after_any` have ended: numbers,
+    or ``12[3]`` for task 3 of array 12. When its program fails, it is tried again up to `retries` times.
+    """
 
     kind: JobKind
     entry: dict[str, Any] = Field(
@@ -123,6 +135,11 @@ class JobRequest(_Body):
     partition: str | None = None
     group: str | None = None
     resumable: bool = False
+    array: str | None = Field(default=None, max_length=100_000)
+    after: list[int | str] = Field(default_factory=list, max_length=MOST_BEFORE)
+    after_any: list[int | str] = Field(default_factory=list, max_length=MOST_BEFORE)
+    retries: Typed = None
+    notify: list[Occasion] = Field(default_factory=list)
     workdir: str | None = Field(default=None, pattern="^/")
     workdir_mode: Literal["here", "snapshot"] = "here"
     snapshot: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
@@ -130,6 +147,12 @@ class JobRequest(_Body):
     held_back: list[str] = Field(default_factory=list)
     interpreter: Interpreter = Interpreter()
     provenance: Provenance = Provenance()
+
+
+class ExtendRequest(Body):
+    """How much longer a running job may run than it may now."""
+
+    time: Typed
 
 
 class LeaseRequest(Resources):
@@ -143,7 +166,7 @@ class LeaseRequest(Resources):
     wait: bool = True
 
 
-class SpawnRequest(_Body):
+class SpawnRequest(Body):
     """A notebook server that a Hub is about to start.
 
     `groups` are the user's groups on the Hub now; `slice` is the name of one that is offered (``1/8``, ``1``,
@@ -160,7 +183,7 @@ class SpawnRequest(_Body):
     version: str = Field(max_length=100)
 
 
-class ProgressRequest(_Body):
+class ProgressRequest(Body):
     """How far a job is: the fraction done, and numbers or texts to show beside it."""
 
     fraction: float | None = Field(default=None, ge=0, le=1)
@@ -177,7 +200,7 @@ class ProgressRequest(_Body):
         return values
 
 
-class PolicyRequest(_Body):
+class PolicyRequest(Body):
     """A policy file to check, or to put in force; `source` is its name in messages."""
 
     text: str
@@ -185,7 +208,7 @@ class PolicyRequest(_Body):
     source: str | None = Field(default=None, max_length=4096)
 
 
-class ShutdownRequest(_Body):
+class ShutdownRequest(Body):
     """How to stop the service: leaving what runs to go on, or ending it first."""
 
     keep_jobs: bool = True
