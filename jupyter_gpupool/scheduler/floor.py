@@ -108,6 +108,13 @@ class Floor:
         """Return who lends a bay's cards to work of `kind`; None where it needs nobody's leave."""
         return self.lenders.get(bay.partition) if kind == "job" else None
 
+    def nodes_of(self, partition: str) -> tuple[str, ...]:
+        """Return the nodes with cards of a partition."""
+        sites = (
+            site.node for bay in self.bays if bay.partition == partition and bay.memory for site in bay.sites
+        )
+        return tuple(dict.fromkeys(sites))
+
     def serving(self, group: str, user: str) -> frozenset[int]:
         """Return the reservations that keep cards for work of this group and user."""
         if not self._reservations:

@@ -1,7 +1,8 @@
 """When the rest may start: list scheduling on the same timeline, event by event.
 
-Owns: the virtual walk from one end to the next. Work that cannot start is parked at what it lacks and
-tried again only when some of that frees; works of one shape wait in one line, and only its head is tried.
+Owns: the virtual walk from one end, window edge or reservation to the next. Work that cannot start is parked
+at what it lacks and tried again only when some of that frees; works of one shape wait in one line, and only
+its head is tried.
 Never: a promise: nothing found here is reserved.
 """
 
@@ -13,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.limits import Claim, Line
-from jupyter_gpupool.scheduler.model import Placement, Promise, Seconds, Start, Work
+from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
 from jupyter_gpupool.scheduler.timeline import Profile
 
@@ -47,15 +48,17 @@ def forecast(
     walk = _Walk(board)
     promised = set()
     for lease in board.snapshot.leases:
-        walk.expect_end(lease, lease.placement, board.limits.end_of(lease))
+        walk.expect_end(lease, lease.placement, board.expected_end(lease))
     for start in starts:
         work = works[start.work]
-        walk.expect_end(work, start.placement, board.time + work.limit)
+        walk.expect_end(work, start.placement, board.end_of(work, start.placement, board.time))
     for promise in promises:
         promised.add(promise.work)
         work = works[promise.work]
         walk.expect_start(promise)
-        walk.expect_end(work, promise.placement, promise.start + work.limit)
+        walk.expect_end(work, promise.placement, board.end_of(work, promise.placement, promise.start))
+    for reservation in board.snapshot.reservations:
+        walk.expect_reservation(reservation)
     walk.run([work for work in order if work.id not in promised and board.options(work)])
     return walk.found
 
@@ -67,33 +70,53 @@ class _Walk:
         self._events: list[Event] = []
         self._noted = 0
         self._timers: list[tuple[Seconds, int, Work]] = []
+        self._edges = [(edge, name) for name in board.floor.lenders if (edge := self._edge(name))]
+        self._left = 0
         self._parked: dict[Place, dict[object, _Queue]] = {}
         self._sizes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
         self._lanes: set[Lane] = set()
         self._lanes_of_node: dict[str, dict[Lane, None]] = {}
 
     def expect_end(self, claim: Claim, placement: Placement, end: Seconds) -> None:
-        """Note that what a claim holds frees at `end`."""
-        self._expect(end, placement, placement.nodes, self._board.limits.lines(claim))
+        """Note that what a claim holds frees at `end`; by day that may let a job take any card lent there."""
+        nodes, floor = placement.nodes, self._board.floor
+        if claim.kind == "session" and placement.partition in floor.headrooms:
+            nodes = floor.nodes_of(placement.partition)
+        self._expect(end, self._cards(placement), nodes, self._board.limits.lines(claim))
 
     def expect_start(self, promise: Promise) -> None:
         """Note that a promise takes its cards at its start."""
-        self._expect(promise.start, promise.placement, (), ())
+        self._expect(promise.start, self._cards(promise.placement), (), ())
+
+    def expect_reservation(self, reservation: Reservation) -> None:
+        """Note when the cards of a reservation change hands."""
+        known = self._board.floor.cards
+        cards = tuple(known[uuid] for uuid in sorted(reservation.gpus) if uuid in known)
+        nodes = tuple(dict.fromkeys(card.gpu.node for card in cards))
+        for edge in (reservation.start, reservation.end):
+            if edge > self._board.time:
+                self._expect(edge, cards, nodes, ())
 
     def run(self, works: list[Work]) -> None:
         """Walk from event to event until all have started or nothing more happens."""
+        self._left = len(works)
         for rank, work in enumerate(works):
             self._try(rank, work, None)
-        while self._events or self._timers:
-            self._board.advance(min(heap[0][0] for heap in (self._events, self._timers) if heap))
+        heapify(self._edges)
+        while self._left and (self._events or self._timers or self._edges):
+            heaps = (self._events, self._timers, self._edges)
+            self._board.advance(min(heap[0][0] for heap in heaps if heap))
             nodes, lines = self._take_events()
+            self._take_edges(nodes)
             self._wake(self._take_timers(), nodes, lines)
 
-    def _expect(
-        self, time: Seconds, placement: Placement, nodes: tuple[str, ...], lines: tuple[Line, ...]
-    ) -> None:
+    def _cards(self, placement: Placement) -> tuple[Card, ...]:
         known = self._board.floor.cards
-        cards = tuple(known[share.uuid] for share in placement.gpus if share.uuid in known)
+        return tuple(known[share.uuid] for share in placement.gpus if share.uuid in known)
+
+    def _expect(
+        self, time: Seconds, cards: tuple[Card, ...], nodes: tuple[str, ...], lines: tuple[Line, ...]
+    ) -> None:
         self._noted += 1
         heappush(self._events, (time, self._noted, cards, nodes, lines))
 
@@ -111,6 +134,19 @@ class _Walk:
             for line in lines:
                 profiles[line.profile] = None
         return freed, profiles
+
+    def _take_edges(self, freed: dict[str, None]) -> None:
+        """Add the nodes whose cards are lent from this moment on."""
+        while self._edges and self._edges[0][0] == self._board.time:
+            _, name = heappop(self._edges)
+            if self._board.floor.lenders[name].open(self._board.time):
+                freed.update(dict.fromkeys(self._board.floor.nodes_of(name)))
+            following = self._edge(name)
+            if following is not None:
+                heappush(self._edges, (following, name))
+
+    def _edge(self, partition: str) -> Seconds | None:
+        return self._board.floor.lenders[partition].next_edge(self._board.time)
 
     def _take_timers(self) -> list[_Queue]:
         """Take all works whose back-off or window allows a start from this moment on."""
@@ -155,7 +191,9 @@ class _Walk:
             for lane in self._lanes_of_node.get(node, ()):
                 if lane in self._parked:
                     found = [
-                        (n, *shelf.room(node, time)) for n, shelf in enumerate(lane) if shelf.serves(node)
+                        (number, *shelf.room(node, time))
+                        for number, shelf in enumerate(lane)
+                        if shelf.serves(node) and shelf.open(time)
                     ]
                     rooms.setdefault(lane, []).extend(found)
         return rooms
@@ -173,15 +211,18 @@ class _Walk:
         board = self._board
         gate = board.gate(work, board.time)
         if gate != board.time:
-            if gate is not None:
+            if gate is None:
+                self._left -= 1
+            else:
                 heappush(self._timers, (gate, rank, work))
             return True
         found = board.attempt(work)
         if isinstance(found, Placement):
-            end = board.time + work.limit
+            end = board.end_of(work, found, board.time)
             board.book(work, found, board.time, end)
             self.expect_end(work, found, end)
             self.found[work.id] = board.time, found
+            self._left -= 1
             return True
         if found is None:
             lane, sizes = self._lane(work)
@@ -226,8 +267,8 @@ def _about(parked: Parked) -> object:
     if isinstance(need, int):
         return need.bit_length(), length
     size = need[0]
-    mib = size.mib.bit_length()
-    return size.cards, size.whole, mib, size.cpus.bit_length(), size.memory.bit_length(), length
+    mib, memory = size.mib.bit_length(), size.memory.bit_length()
+    return size.cards, size.whole, mib, size.cpus.bit_length(), memory, length, work.resumable
 
 
 def _fits(queue: _Queue, free: int) -> bool:
