@@ -91,6 +91,11 @@ class Open:
         lease = start_job(self.ledger, job.id, Samples.place(uuid), now, mode="whole")
         return self.ledger.job_running(job.id, 1, now), self.ledger.leases[lease.id]
 
+    def again(self, id: int, now: int, uuid: str = "SIM-0") -> Job:
+        """Let the next attempt of a queued job run since `now`."""
+        lease = start_job(self.ledger, id, Samples.place(uuid), now, mode="whole")
+        return self.ledger.job_running(id, lease.attempt, now)
+
     def end(self, id: int, now: int, outcome: JobState = JobState.COMPLETED, **changes: Any) -> Job:
         """End the present attempt of a job."""
         values: dict[str, Any] = {"exit_code": 0, "signal": None, "reason": "", "diagnosis": None}
