@@ -395,25 +395,6 @@ class Move:
     cause: str
 
 
-@dataclass(frozen=True)
-class Day:
-    """Jobs of one UTC day (`start` is its first second), by what happened on it."""
-
-    start: int
-    submitted: int
-    ended: Mapping[JobState, int]
-
-
-@dataclass(frozen=True)
-class History:
-    """What a report needs: jobs per day, and milli-GPU seconds held by (group, user)."""
-
-    since: int
-    until: int
-    days: tuple[Day, ...]
-    gpu_milli_seconds: Mapping[tuple[str, str], int]
-
-
 def _allow(what: str, table: Mapping[Any, frozenset[Any]], present: Enum, following: Enum) -> None:
     if following not in table[present]:
         raise IllegalTransition(f"{what} is {present.value}: it cannot become {following.value}.")

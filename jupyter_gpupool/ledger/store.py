@@ -20,13 +20,11 @@ from jupyter_gpupool.ledger.database import Change, Database, Removal
 from jupyter_gpupool.ledger.days import Days
 from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
 from jupyter_gpupool.ledger.grants import Grants
-from jupyter_gpupool.ledger.history import history
 from jupyter_gpupool.ledger.image import Image
 from jupyter_gpupool.ledger.place import Mount
 from jupyter_gpupool.ledger.records import (
     ArrayRecord,
     CardRecord,
-    History,
     Job,
     JobState,
     LeaseRecord,
@@ -390,10 +388,6 @@ class Ledger:
     def moves(self, work: int) -> list[Move]:
         """Return how its promise moved, oldest first."""
         return self._database.moves(work)
-
-    def history(self, since: int, until: int) -> History:
-        """Return jobs per UTC day and milli-GPU seconds by (group, user), as far back as records are kept."""
-        return history(self.jobs.values(), self.leases.values(), since, until)
 
     def prune(self, now: int, retention_s: int) -> list[int]:
         """Drop jobs and sessions that ended more than `retention_s` ago; return their numbers.

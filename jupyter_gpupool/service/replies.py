@@ -385,33 +385,6 @@ class PolicyCheckReply(TypedDict):
     warnings: list[str]
 
 
-class DayReply(TypedDict):
-    """The jobs of one day (UTC)."""
-
-    date: str
-    submitted: int
-    ended: dict[str, int]
-
-
-class UseReply(TypedDict):
-    """The GPU hours of one user in a group; or, where names are not shown, of all others together."""
-
-    group: str
-    user: str | None
-    gpu_hours: float
-
-
-class ReportReply(TypedDict):
-    """What was used in a period."""
-
-    since: str | None
-    until: str | None
-    days: list[DayReply]
-    use: list[UseReply]
-    gpu_hours: float
-    capacity_gpu_hours: float
-
-
 class HealthReply(TypedDict):
     """Whether the service works; what troubles it is only for those it knows."""
 

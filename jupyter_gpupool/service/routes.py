@@ -13,9 +13,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from jupyter_gpupool.client.names import PREFIX
-from jupyter_gpupool.service import replies, wire
+from jupyter_gpupool.service import replies, report_replies, wire
 from jupyter_gpupool.service.call import Call
-from jupyter_gpupool.service.handlers import admin, files, jobs, leases, pool, reports, spawns
+from jupyter_gpupool.service.handlers import admin, files, jobs, leases, past, pool, reports, spawns
 from jupyter_gpupool.service.scopes import Action
 
 API = f"{PREFIX}/api/v1"
@@ -89,6 +89,12 @@ STATE = Parameter("state", str, None, "Only jobs in these states, separated by c
 LIMIT = Parameter("limit", int, 100, "At most so many.", least=1, most=10_000)
 DRY_RUN = Parameter("dry_run", bool, False, "Say where and when it would start, and submit nothing.")
 DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
+WEEK = Parameter("week", str, None, "this, last, 2026-W42, or a day of the week.")
+MONTH = Parameter("month", str, None, "this, last, or 2026-10.")
+GROUP = Parameter("group", str, None, "Only this group, with all below it.")
+BY_USER = Parameter("user", str, None, "Only what this user used.")
+AT = Parameter("at", str, None, "The moment, on the site's clocks unless it says otherwise; now by default.")
+GPU = Parameter("gpu", str, None, "Only this card: its UUID or how that begins, or node1:0.")
 
 USER = Parameter("user", str, None, "Whose server it would be.")
 GROUPS = Parameter("groups", str, None, "The user's groups on the Hub, separated by commas.")
@@ -253,7 +259,22 @@ ROUTES: tuple[Route, ...] = (
         replies.PolicyCheckReply,
         body=wire.PolicyRequest,
     ),
-    _look("report", "pool", "What was used.", admin.report, replies.ReportReply, query=(DAYS,)),
+    _look(
+        "report",
+        "pool",
+        "What was used, by whom; of the last days, a week or a month.",
+        past.report,
+        report_replies.ReportReply,
+        query=(DAYS, WEEK, MONTH, GROUP, BY_USER),
+    ),
+    _look(
+        "history",
+        "pool",
+        "Who held what at a moment, under which policy.",
+        past.history,
+        report_replies.HistoryReply,
+        query=(AT, GPU),
+    ),
     Route(
         "POST",
         f"{API}/shutdown",

@@ -1,12 +1,11 @@
-"""The policy, the report, and the service itself.
+"""The policy, and the service itself.
 
-Owns: checking, applying and comparing policies as replies; who used how much; health. Never: what a policy
+Owns: checking, applying and comparing policies as replies; health. Never: what a policy
 means.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from jupyter_gpupool._version import __version__
@@ -17,20 +16,15 @@ from jupyter_gpupool.service.call import Bytes, Call
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import (
-    DayReply,
     DoneReply,
     HealthReply,
     PolicyCheckReply,
     PolicyReply,
-    ReportReply,
-    UseReply,
 )
 from jupyter_gpupool.service.scopes import permits
-from jupyter_gpupool.service.visibility import public, sees_names, without_notify
+from jupyter_gpupool.service.visibility import public, without_notify
 from jupyter_gpupool.service.wire import PolicyRequest, ShutdownRequest
 
-DAY_S = 86400
-GPU_HOUR = 3_600_000  # milli-GPU seconds
 HISTORY = 20
 
 
@@ -86,39 +80,6 @@ def _over_quota(service: Service, new: Policy) -> list[str]:
         if owed is not None and milli > owed:
             found.append(f"{name} uses {milli / 1000:g} GPUs and would be owed {owed / 1000:g}.")
     return found
-
-
-async def report(call: Call[None]) -> ReportReply:
-    """Say who used how much; of others, where names are not shown, how much in all."""
-    service, who = call.service, call.who
-    named = sees_names(service.policy, who)
-    until = service.now + 1
-    since = (until // DAY_S - call.query["days"] + 1) * DAY_S
-    found = service.ledger.history(since, until)
-    used: dict[tuple[str, str], int] = {}
-    for (group, user), milli in found.gpu_milli_seconds.items():
-        whose = user if named or user == who.user else ""
-        used[group, whose] = used.get((group, whose), 0) + milli
-    use: list[UseReply] = [
-        {"group": group, "user": user or None, "gpu_hours": round(milli / GPU_HOUR, 3)}
-        for (group, user), milli in sorted(used.items())
-    ]
-    days: list[DayReply] = [
-        {
-            "date": datetime.fromtimestamp(day.start, UTC).date().isoformat(),
-            "submitted": day.submitted,
-            "ended": {state.value: count for state, count in day.ended.items()},
-        }
-        for day in found.days
-    ]
-    return {
-        "since": iso(since),
-        "until": iso(until),
-        "days": days,
-        "use": use,
-        "gpu_hours": round(sum(found.gpu_milli_seconds.values()) / GPU_HOUR, 3),
-        "capacity_gpu_hours": round(len(service.pool.cards()) * (until - since) / 3600, 3),
-    }
 
 
 async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:
