@@ -52,7 +52,7 @@ def _site(name: str, sessions: Iterator[Task], window: str | None) -> Workload:
 
 _GROUPS = "groups: {everyone: {quota: {gpus: 32}}}\ndefault_group: everyone\n"
 _NIGHT = 'calendars: {night: {weekly: ["Mon-Sun 21:00-09:00", "Sat-Sun 00:00-24:00"]}}\n'
-_SLICES = "slices: [{share: 1/8, cpus: 4, memory: 16GiB}, {gpus: 1}], cpu_overcommit: 2.0"
+_SLICES = "slices: [{share: 1/8, cpus: 2, memory: 8GiB}, {gpus: 1}], cpu_overcommit: 2.0"
 _BEFORE = f"""\
 calendars: {{working-night: {{weekly: ["Mon-Fri 21:00-09:00"]}}}}
 partitions: {{all: {{gpus: ["*:*"], for: [session, job]}}}}
