@@ -22,7 +22,6 @@ _NOT_YET = {
     "groups/*/limit": "a group's limit is its quota",
     "groups/*/lend": "groups lend nothing",
     "groups/*/budget": "use is recorded, but no budget stops it",
-    "partitions/*/lend": "its cards are not lent",
     "priorities/*/preempts": "no job is stopped for another",
     "jobs/min_run_time": "no job is stopped for another",
     "jobs/borrow_max_time": "groups borrow nothing",

@@ -136,6 +136,10 @@ def _lending(policy: Policy) -> Iterator[Finding]:
         path, taker = ("partitions", name, "lend", "to"), partition.lend.to
         if taker == name:
             yield Finding(path, "a partition cannot lend to itself.", "Name another partition.")
+        elif "job" in partition.kinds:
+            yield Finding(
+                path, f"{name} takes jobs itself; only cards of sessions are lent.", "Leave out lend."
+            )
         elif "job" not in policy.partitions[taker].kinds:
             yield Finding(
                 path,

@@ -9,13 +9,6 @@ from jupyter_gpupool.policy.model import Policy
 
 Load = Callable[[str], Policy]
 
-LENDING = """\
-calendars: {night: {weekly: [Mon-Sun 20:00-08:00]}}
-partitions:
-  a: {gpus: ["node1:*"], for: [session], lend: {to: b, during: night}}
-  b: {gpus: ["node2:*"], for: [job]}
-"""
-
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
@@ -29,7 +22,6 @@ partitions:
             "groups: {a: {budget: {gpu_hours: 1}}}",
             "groups.a.budget: not active in this version; use is recorded, but no budget stops it.",
         ),
-        (LENDING, "partitions.a.lend: not active in this version; its cards are not lent."),
         (
             "priorities: {urgent: {value: 1, preempts: true}}",
             "priorities.urgent.preempts: not active in this version; no job is stopped for another.",

@@ -119,6 +119,12 @@ def test_cards_are_lent_to_another_partition_of_jobs(
     assert sentence in str(problem)
 
 
+def test_a_partition_for_jobs_has_nothing_to_lend_to_jobs(problems: Problems) -> None:
+    text = LENDING.format("to: c, during: night").replace("for: [session]", "for: [session, job]", 1)
+    (problem,) = problems(text)
+    assert "a takes jobs itself; only cards of sessions are lent. Leave out lend." in str(problem)
+
+
 @pytest.mark.parametrize("pattern", ["node2:4-7", "node4:*", "other*:*"])
 def test_partitions_beside_each_other(policy: Load, pattern: str) -> None:
     policy(TWO.format(f'"{pattern}"'))
