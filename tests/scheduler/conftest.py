@@ -123,6 +123,10 @@ class Pool:
             start=start,
             end=end,
             whole=work.request.gpus > 0,
+            resumable=work.resumable,
+            grace=work.grace,
+            array=work.array,
+            array_limit=work.array_limit,
         )
 
     def after(self, snapshot: Snapshot, plan: Plan, now: int) -> Snapshot:
