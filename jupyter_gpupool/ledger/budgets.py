@@ -65,7 +65,8 @@ class Budgets:
         return {
             name: Budget(
                 capacity=max(
-                    0, GPU_HOUR * budget.gpu_hours + _granted(name, periods[budget.period], extra, now)
+                    0,
+                    GPU_HOUR * budget.gpu_hours + _granted(name, policy, periods[budget.period], extra, now),
                 ),
                 spent=spent[periods[budget.period].start][name] // 1000,
                 ends=periods[budget.period].ends,
@@ -90,17 +91,19 @@ class Budgets:
             own[lease.group] += rate * max(0, now - max(lease.start, since))
         total: Counter[str] = Counter()
         for group, micro in own.items():
-            while group in policy.groups:
-                total[group] += micro
-                group = policy.groups[group].parent
+            for name in (group, *policy.above(group)):
+                total[name] += micro
         return total
 
 
-def _granted(group: str, within: Period, boosts: Iterable[BoostRecord], now: int) -> int:
-    """Return what boosts add to a group's budget now, less what it gives: those begun in this period."""
-    sums = (
-        boost.budget * ((boost.group == group) - (boost.giver == group))
-        for boost in boosts
-        if boost.ended is None and within.start <= boost.start <= now < boost.end
-    )
-    return sum(sums)
+def _granted(group: str, policy: Policy, within: Period, boosts: Iterable[BoostRecord], now: int) -> int:
+    """Return what boosts begun in this period add to a group's budget now, less what it gives others.
+
+    What it gives to a group below counts in its own budget anyway, when it is used.
+    """
+    begun = [
+        boost for boost in boosts if boost.ended is None and within.start <= boost.start <= now < boost.end
+    ]
+    got = sum(boost.budget for boost in begun if boost.group == group)
+    given = (boost for boost in begun if boost.giver == group and group not in policy.above(boost.group))
+    return got - sum(boost.budget for boost in given)

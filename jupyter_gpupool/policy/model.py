@@ -317,6 +317,13 @@ class Policy(Section):
         """Return the name of the partition that has the card."""
         return next((name for name, part in self.partitions.items() if part.holds(card)), None)
 
+    def above(self, group: str) -> list[str]:
+        """Return the groups above one, the nearest first."""
+        found: list[str] = []
+        while group in self.groups and (group := self.groups[group].parent) in self.groups:
+            found.append(group)
+        return found
+
     def inactive(self) -> list[str]:
         """Return one sentence per key of the file that is accepted but not active in this version."""
         return advice.inactive(self)
