@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from jupyter_gpupool.devices.base import NodeInfo, Pool
+from jupyter_gpupool.devices.base import Hardware, NodeInfo
 from jupyter_gpupool.policy import model as policy_model
 from jupyter_gpupool.policy.calendar import windows
 from jupyter_gpupool.policy.model import Policy
@@ -133,7 +133,7 @@ class Frame:
 
 def frame_of(
     policy: Policy,
-    pool: Pool,
+    pool: Hardware,
     health: Mapping[str, str],
     now: int,
     slots: int | None,
@@ -249,7 +249,7 @@ def _reaching(group: Group, amounts: Mapping[str, int]) -> Group:
     return replace(group, quota=replace(group.quota, limit=raised))
 
 
-def _gpus(policy: Policy, pool: Pool, health: Mapping[str, str]) -> tuple[Gpu, ...]:
+def _gpus(policy: Policy, pool: Hardware, health: Mapping[str, str]) -> tuple[Gpu, ...]:
     """Return the cards of some partition; a card that the policy does not name takes no work."""
     return tuple(
         Gpu(

@@ -66,18 +66,22 @@ class Load:
     by_process: Mapping[int, int] | None = None
 
 
-class Pool(Protocol):
-    """The cards of one pool, real or simulated. Calls are short and may be made from any thread."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the cards exist only in the ledger."""
+class Hardware(Protocol):
+    """What a pool is made of."""
 
     def nodes(self) -> list[NodeInfo]:
         """Return the hosts, in order of name as people count (node2 before node10)."""
 
     def cards(self) -> list[Card]:
         """Return the usable cards, by node and index. The list is fixed while the pool is open."""
+
+
+class Pool(Hardware, Protocol):
+    """The cards of one pool, real or simulated. Calls are short and may be made from any thread."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the cards exist only in the ledger."""
 
     def processes(self) -> list[Process]:
         """Return the processes on the cards now, each pid once per card."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from jupyter_gpupool.devices.base import Pool
+from jupyter_gpupool.devices.base import Hardware
 from jupyter_gpupool.policy.units import format_milli
 from jupyter_gpupool.simulator.workload import Task, WorkloadError
 
@@ -22,7 +22,7 @@ groups:
 """
 
 
-def policy_for(tasks: Iterable[Task], pool: Pool) -> str:
+def policy_for(tasks: Iterable[Task], pool: Hardware) -> str:
     """Return the text of a policy that gives each group cards in proportion to its GPU time.
 
     Each gets at least the cards of one node, and together they get all.

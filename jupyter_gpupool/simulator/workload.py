@@ -1,10 +1,12 @@
 """What people ask for, and when: the rows that a simulation plays.
 
-Owns: `Task`, and reading it from CSV (this tool's own columns, or those of two public kinds of trace).
+Owns: `Task`, reading it from CSV (this tool's own columns, or those of two public kinds of trace), and
+writing it.
 Never: a policy; what a size or a group means there is decided when it is played (`entry`).
 
 Own columns: ``submit, duration`` (required), ``limit, gpus, gpu_memory, group, user, priority, kind,
-resumable, window``. Times are seconds, or written as in a policy (``12h``); ``submit`` counts from the start.
+resumable, window``. Times are seconds, or written as in a policy (``12h``); ``submit`` counts from the start,
+or is a date and time.
 A job works for `duration` once it runs. A session is over `duration` after it was asked for, however long
 it waited: people go home.
 """
@@ -16,7 +18,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 from zoneinfo import ZoneInfo
@@ -112,13 +114,37 @@ def between(workload: Workload, first: Seconds, last: Seconds) -> Workload:
     return replace(workload, tasks=tuple(kept), start=start)
 
 
+def write_workload(path: Path, workload: Workload) -> None:
+    """Write a workload in this tool's own columns; with dates, where it has them."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(_WRITTEN)
+        for task in workload.tasks:
+            at: object = task.submit
+            if workload.start is not None:
+                at = datetime.fromtimestamp(workload.start + task.submit, UTC).isoformat()
+            memory, resumable = f"{task.mib}MiB" if task.mib else "", "yes" if task.resumable else "no"
+            what = (task.gpus if not task.mib else "", memory, task.group, task.user, task.priority or "")
+            rows.writerow((at, task.duration, task.limit, *what, task.kind, resumable, task.window or ""))
+
+
 def _read_own(name: str, rows: csv.DictReader[str], zone: ZoneInfo) -> Workload:
-    if unknown := sorted(set(rows.fieldnames or ()) - _COLUMNS - {"submit", "duration"}):
+    if unknown := sorted(set(rows.fieldnames or ()) - {*_WRITTEN}):
         raise WorkloadError(f"{name} has a column {unknown[0]!r}; known are {', '.join(sorted(_COLUMNS))}.")
-    return Workload(name, ordered(_each(name, rows, _own_task)))
+    dated = set()
+
+    def task_of(row: Row) -> Task:
+        at = row["submit"]
+        dated.add("-" in at.lstrip("-"))
+        if len(dated) > 1:
+            raise UnitError(f'submit "{at}" is of another kind than those above.', "Write dates, or seconds.")
+        return _own_task(row, _time(at, zone) if True in dated else _seconds(at, "submit", zero=True))
+
+    tasks = ordered(_each(name, rows, task_of))
+    return _from_midnight(name, tasks, zone) if True in dated else Workload(name, tasks)
 
 
-def _own_task(row: Row) -> Task:
+def _own_task(row: Row, submit: Seconds) -> Task:
     kind: Kind = row.get("kind") or "job"  # type: ignore[assignment]
     if kind not in get_args(Kind):
         raise UnitError(f'kind "{kind}" is neither job nor session.', "Write job or session.")
@@ -128,7 +154,7 @@ def _own_task(row: Row) -> Task:
     gpus = parse_count(row["gpus"], what="gpus") if row.get("gpus") else 0 if mib else 1
     duration = _seconds(row["duration"], "duration")
     return Task(
-        submit=_seconds(row["submit"], "submit", zero=True),
+        submit=submit,
         duration=duration,
         limit=_seconds(row["limit"], "limit") if row.get("limit") else duration,
         gpus=gpus,
@@ -161,17 +187,16 @@ def _itp_task(row: Row) -> Task:
 
 def _read_philly(name: str, rows: csv.DictReader[str], zone: ZoneInfo) -> Workload:
     def task_of(row: Row) -> Task:
-        try:
-            at = int(datetime.fromisoformat(row["timestamp"]).replace(tzinfo=zone).timestamp())
-        except ValueError:
-            raise UnitError(
-                f'timestamp "{row["timestamp"]}" is not a time.', "Write it as 2017-10-09 07:01:55."
-            ) from None
+        at = _time(row["timestamp"], zone)
         duration = _seconds(row["duration"], "duration")
         gpus, group = parse_count(row["num_gpus"], what="num_gpus"), row["cluster"]
         return Task(at, duration, duration, gpus, group=group, user=group, resumable=True)
 
-    tasks = ordered(_each(name, rows, task_of))
+    return _from_midnight(name, ordered(_each(name, rows, task_of)), zone)
+
+
+def _from_midnight(name: str, tasks: tuple[Task, ...], zone: ZoneInfo) -> Workload:
+    """Return dated tasks as a workload that begins with its first day."""
     if not tasks:
         return Workload(name, ())
     first = datetime.fromtimestamp(tasks[0].submit, zone)
@@ -185,6 +210,14 @@ def _each(name: str, rows: csv.DictReader[str], task_of: Callable[[Row], Task]) 
             yield task_of({column: (value or "").strip() for column, value in row.items() if column})
         except UnitError as error:
             raise WorkloadError(f"{name}, line {rows.line_num}: {error}") from None
+
+
+def _time(text: str, zone: ZoneInfo) -> Seconds:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UnitError(f'"{text}" is not a time.', "Write it as 2017-10-09 07:01:55.") from None
+    return int((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp())
 
 
 def _seconds(text: str, what: str, *, zero: bool = False) -> Seconds:
@@ -206,9 +239,11 @@ def _yes_or_no(text: str) -> bool:
     raise UnitError(f'resumable "{text}" is neither yes nor no.', "Write yes or no.")
 
 
-_COLUMNS = {"limit", "gpus", "gpu_memory", "group", "user", "priority", "kind", "resumable", "window"}
+_NEEDED = ("submit", "duration")
+_MORE = ("limit", "gpus", "gpu_memory", "group", "user", "priority", "kind", "resumable", "window")
+_COLUMNS, _WRITTEN = frozenset(_MORE), (*_NEEDED, *_MORE)
 _KINDS: tuple[tuple[set[str], Callable[[str, csv.DictReader[str], ZoneInfo], Workload]], ...] = (
-    ({"submit", "duration"}, _read_own),
+    (set(_NEEDED), _read_own),
     ({"submission_time", "duration", "num_gpu"}, _read_itp),
     ({"timestamp", "duration", "num_gpus", "cluster"}, _read_philly),
 )
