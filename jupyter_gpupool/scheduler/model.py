@@ -91,6 +91,10 @@ class Partition:
     cpu_overcommit_milli: int = 1000
     lend: Lend | None = None
 
+    def serves(self, kind: Kind) -> bool:
+        """Say whether work of `kind` runs here, if only on lent cards."""
+        return kind in self.kinds or (kind == "job" and self.lend is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
