@@ -1,0 +1,471 @@
+"""Cards of sessions that are lent to jobs: windows, days, headroom, settling, hand-back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpupool.scheduler.admission import dry_run, prospects
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.lending import Lender
+from jupyter_gpupool.scheduler.model import (
+    Gpu,
+    Lease,
+    Lend,
+    Partition,
+    Placement,
+    Settings,
+    Snapshot,
+    Work,
+)
+from jupyter_gpupool.scheduler.plan import fill, plan
+
+GIB = 1024
+WINDOWS = ((100, 200), (300, 400), (500, 600))
+NIGHT = Lend("training", "night", slice=(1, 8))
+BY_DAY = replace(NIGHT, by_day=True, settle=20)
+
+
+def site(
+    pool: Any,
+    waiting: Iterable[Work] = (),
+    leases: Iterable[Lease] = (),
+    lend: Lend = NIGHT,
+    cards: int = 2,
+    own: int = 0,
+    windows: tuple[tuple[int, int], ...] = WINDOWS,
+    **more: Any,
+) -> Snapshot:
+    """A site with `cards` for sessions, which are lent, and `own` for jobs."""
+    gpus = (
+        *pool.gpus(cards, partition="development"),
+        *pool.gpus(own, partition="training", first=2),
+    )
+    kinds = {"development": ("session",), "training": ("job",)}
+    more.setdefault("settings", Settings(min_run_time=10))
+    snapshot: Snapshot = pool.snapshot(waiting, leases, gpus, kinds=kinds, windows={"night": windows}, **more)
+    lending = Partition("development", frozenset({"session"}), lend=lend)
+    return replace(snapshot, partitions={**snapshot.partitions, "development": lending})
+
+
+def card(pool: Any, index: int) -> tuple[Gpu, ...]:
+    return (pool.gpus(8, partition="development")[index],)
+
+
+def started(snapshot: Snapshot, now: int) -> dict[int, list[str]]:
+    """Return the cards of what starts, and make sure that the fast pass starts the same."""
+    found = {one.work: [share.uuid for share in one.placement.gpus] for one in plan(snapshot, now).starts}
+    assert {one.work for one in fill(snapshot, now).starts} == found.keys()
+    return found
+
+
+def expected(snapshot: Snapshot, now: int, work: int) -> int | None:
+    return plan(snapshot, now).verdicts[work].expected_start
+
+
+# -- windows
+
+
+@pytest.mark.parametrize(("now", "limit", "starts"), [(99, 50, False), (100, 100, True), (100, 101, False)])
+def test_work_that_cannot_resume_is_over_when_the_window_ends(
+    pool: Any, now: int, limit: int, starts: bool
+) -> None:
+    assert bool(started(site(pool, [pool.job(1, limit=limit)]), now)) is starts
+
+
+@pytest.mark.parametrize(
+    ("now", "starts"), [(99, False), (100, True), (185, True), (186, False), (200, False)]
+)
+def test_resumable_work_needs_its_least_run_and_its_grace_before_the_hand_back(
+    pool: Any, now: int, starts: bool
+) -> None:
+    job = pool.job(1, limit=1000, resumable=True, grace=5)
+    assert bool(started(site(pool, [job]), now)) is starts
+
+
+def test_a_short_job_too_needs_the_least_run_before_the_hand_back(pool: Any) -> None:
+    assert started(site(pool, [pool.job(1, limit=3)]), 190)
+    assert not started(site(pool, [pool.job(1, limit=3)]), 191)
+
+
+def test_a_job_on_a_lent_card_leaves_at_the_hand_back(pool: Any) -> None:
+    long = pool.job(1, limit=1000, resumable=True)
+    snapshot = site(pool, [long])
+    (start,) = plan(snapshot, 150).starts
+    board = Board(snapshot, 150)
+    assert board.end_of(long, start.placement, 150) == 200
+    lease = pool.as_lease(long, start.placement, 150, 1150)
+    assert board.limits.end_of(lease) == 200
+    session = pool.session(2, gpus=2)
+    assert expected(site(pool, [session], [lease]), 150, 2) == 200
+
+
+def test_the_hand_back_of_a_lease_that_overstays_is_not_the_next_one(pool: Any) -> None:
+    lease = pool.lease(pool.job(1, limit=1000, resumable=True), card(pool, 0), 1150, start=150)
+    assert Board(site(pool, leases=[lease]), 230).limits.end_of(lease) == 231
+
+
+def test_what_is_booked_after_the_hand_back_is_not_in_the_way(pool: Any) -> None:
+    long, session = pool.job(1, limit=1000, resumable=True), pool.session(9, limit=50)
+    board = Board(site(pool, [long], cards=1), 0)
+    placement = Placement(
+        ("node1",), pool.lease(session, card(pool, 0), 50).placement.gpus, 1000, "development"
+    )
+    board.book(session, placement, 200, 250)
+    found = board.earliest(long)
+    assert found is not None
+    assert found[0] == 100
+    assert board.holds(long, found[1], 100)
+    board.advance(100)
+    board.floor.refresh(board.floor.cards["development-1-0"])
+    assert isinstance(board.attempt(long), Placement)
+    board.book(session, placement, 199, 200)
+    assert not board.holds(long, found[1], 100)
+
+
+def test_a_promise_waits_for_the_next_window_that_is_long_enough(pool: Any) -> None:
+    windows = ((100, 130), (300, 400))
+    snapshot = site(pool, [pool.job(1, limit=40)], windows=windows)
+    assert [(one.work, one.start) for one in plan(snapshot, 0).promises] == [(1, 300)]
+
+
+def test_cards_of_jobs_come_first_and_lent_ones_after_them(pool: Any) -> None:
+    jobs = [pool.job(number, limit=50) for number in (1, 2)]
+    assert started(site(pool, jobs, own=1), 100) == {1: ["training-2-0"], 2: ["development-1-0"]}
+
+
+@pytest.mark.parametrize(
+    ("partition", "starts"), [("development", True), ("training", True), ("other", False)]
+)
+def test_a_request_may_name_either_partition(pool: Any, partition: str, starts: bool) -> None:
+    snapshot = site(pool, [pool.job(1, limit=50, partition=partition)])
+    assert bool(started(snapshot, 100)) is starts
+
+
+def test_jobs_without_cards_stay_out_of_a_lending_partition(pool: Any) -> None:
+    job = pool.job(1, gpus=0, limit=50)
+    (option,) = Board(site(pool, [job], own=1), 100).options(job)
+    assert option.bay.partition == "training"
+
+
+# -- a card of its own
+
+
+def test_a_job_enters_only_a_wholly_idle_card(pool: Any) -> None:
+    session = pool.lease(pool.session(9, gpu_mib=GIB), card(pool, 0), 1000)
+    snapshot = site(pool, [pool.job(1, gpu_mib=GIB, limit=50)], [session])
+    assert started(snapshot, 100) == {1: ["development-1-1"]}
+
+
+def test_a_job_that_asks_for_a_part_has_the_lent_card_to_itself(pool: Any) -> None:
+    jobs = [pool.job(number, gpu_mib=4 * GIB, limit=50) for number in (1, 2, 3)]
+    snapshot = site(pool, jobs)
+    found = plan(snapshot, 100)
+    assert [start.placement.gpus[0].uuid for start in found.starts] == ["development-1-0", "development-1-1"]
+    assert {start.placement.gpus[0].mib for start in found.starts} == {4 * GIB}
+    assert {start.placement.gpu_milli for start in found.starts} == {125}
+    later = pool.after(snapshot, found, 100)
+    assert not started(later, 100)
+    session = pool.session(4, gpu_mib=GIB)
+    assert not started(replace(later, waiting=(session,)), 100)
+    assert expected(replace(later, waiting=(session,)), 100, 4) == 150
+
+
+def test_on_cards_of_their_own_parts_share(pool: Any) -> None:
+    jobs = [pool.job(number, gpu_mib=4 * GIB, limit=50) for number in (1, 2)]
+    assert started(site(pool, jobs, own=1), 100) == {1: ["training-2-0"], 2: ["training-2-0"]}
+
+
+def test_more_than_a_card_has_is_not_lent_as_a_card(pool: Any) -> None:
+    assert not Board(site(pool), 100).options(pool.job(1, gpu_mib=33 * GIB))
+
+
+# -- by day
+
+
+@pytest.mark.parametrize(("now", "starts"), [(219, False), (220, True), (250, True), (299, True)])
+def test_by_day_cards_are_lent_once_the_day_has_settled(pool: Any, now: int, starts: bool) -> None:
+    job = pool.job(1, limit=1000, resumable=True)
+    assert bool(started(site(pool, [job], lend=BY_DAY), now)) is starts
+    assert started(site(pool, [job], lend=NIGHT), now) == {}
+
+
+def test_by_day_only_what_can_resume_gets_lent_cards(pool: Any) -> None:
+    assert not started(site(pool, [pool.job(1, limit=10)], lend=BY_DAY), 250)
+
+
+def test_a_job_that_began_by_day_stays_through_the_window(pool: Any) -> None:
+    job = pool.job(1, limit=1000, resumable=True)
+    snapshot = site(pool, [job], lend=BY_DAY)
+    (start,) = plan(snapshot, 250).starts
+    assert Board(snapshot, 250).end_of(job, start.placement, 250) == 400
+
+
+def test_without_any_window_lent_cards_are_never_handed_back(pool: Any) -> None:
+    job = pool.job(1, limit=1000, resumable=True)
+    snapshot = site(pool, [job], lend=BY_DAY, windows=())
+    (start,) = plan(snapshot, 5).starts
+    assert Board(snapshot, 5).end_of(job, start.placement, 5) == 1005
+
+
+@pytest.mark.parametrize(
+    ("held_mib", "headroom", "starts"),
+    [(4 * GIB, 7, True), (4 * GIB, 8, False), (5 * GIB, 6, True), (5 * GIB, 7, False), (32 * GIB, 1, False)],
+)
+def test_the_headroom_stays_free_in_whole_slices(
+    pool: Any, held_mib: int, headroom: int, starts: bool
+) -> None:
+    """Of two cards of 32 GiB, a session has part of one; a job would take the other. A slice is 4 GiB."""
+    session = pool.lease(pool.session(9, gpu_mib=held_mib), card(pool, 0), 1000)
+    job = pool.job(1, limit=1000, resumable=True)
+    snapshot = site(pool, [job], [session], lend=replace(BY_DAY, headroom=headroom))
+    assert bool(started(snapshot, 250)) is starts
+    assert started(snapshot, 300), "in a window no headroom is kept"
+
+
+def test_each_start_by_day_counts_for_the_next(pool: Any) -> None:
+    jobs = [pool.job(number, limit=1000, resumable=True) for number in range(1, 5)]
+    assert len(started(site(pool, jobs, lend=replace(BY_DAY, headroom=9), cards=4), 250)) == 2
+    assert len(started(site(pool, jobs, lend=replace(BY_DAY, headroom=8), cards=4), 250)) == 3
+
+
+def test_a_job_for_two_cards_leaves_the_headroom_beside_both(pool: Any) -> None:
+    job = pool.job(1, gpus=2, limit=1000, resumable=True)
+    assert started(site(pool, [job], lend=replace(BY_DAY, headroom=8), cards=3), 250)
+    assert not started(site(pool, [job], lend=replace(BY_DAY, headroom=9), cards=3), 250)
+
+
+def test_sessions_come_first_at_any_hour(pool: Any) -> None:
+    works = [pool.job(1, limit=50, resumable=True), pool.session(2, gpu_mib=GIB, limit=500)]
+    for now in (110, 250):
+        assert started(site(pool, works, lend=BY_DAY, cards=1), now) == {2: ["development-1-0"]}
+
+
+def test_a_session_that_takes_headroom_moves_a_promise_by_day(pool: Any) -> None:
+    job = pool.job(1, limit=1000, resumable=True)
+    before = site(pool, [job], lend=replace(BY_DAY, headroom=8))
+    promised = plan(before, 200)
+    assert [one.start for one in promised.promises] == [220]
+    session = pool.session(2, gpu_mib=GIB, limit=500)
+    later = replace(before, waiting=(job, session), promises=promised.promises)
+    after = pool.after(later, plan(later, 210), 210)
+    moves = plan(after, 211).moves
+    assert [(move.was, move.now, move.cause) for move in moves] == [(220, 300, "session 2")]
+
+
+# -- estimates
+
+
+def test_estimates_know_windows_days_and_hand_backs(pool: Any) -> None:
+    none = Settings(min_run_time=10, promises=0)
+    long = pool.job(1, limit=1000, resumable=True)
+    short = pool.job(2, limit=60)
+    assert expected(site(pool, [long, short], settings=none), 0, 1) == 100
+    assert expected(site(pool, [long, short], settings=none), 0, 2) == 100
+    assert expected(site(pool, [long, short], settings=none, cards=1), 0, 2) == 300
+    assert expected(site(pool, [long], settings=none, lend=BY_DAY), 205, 1) == 220
+    assert dry_run(site(pool, settings=none, lend=BY_DAY), 205, long).start == 220
+
+
+def test_work_that_cannot_resume_does_not_hold_up_an_estimate_behind_it(pool: Any) -> None:
+    none = Settings(min_run_time=10, promises=0)
+    jobs = [pool.job(1, limit=90), pool.job(2, limit=90, resumable=True)]
+    snapshot = site(pool, jobs, settings=none, lend=BY_DAY)
+    assert [expected(snapshot, 205, number) for number in (1, 2)] == [300, 220]
+
+
+def test_an_estimate_by_day_waits_until_a_session_leaves_enough(pool: Any) -> None:
+    none = Settings(min_run_time=10, promises=0)
+    sessions = [pool.lease(pool.session(9, gpu_mib=GIB), card(pool, 0), 280)]
+    job = pool.job(1, limit=1000, resumable=True)
+    lend = replace(BY_DAY, headroom=8)
+    assert expected(site(pool, [job], sessions, lend=lend, settings=none), 230, 1) == 280
+
+
+def test_work_that_never_gets_a_lent_card_has_no_estimate(pool: Any) -> None:
+    assert expected(site(pool, [pool.job(1, limit=150)]), 0, 1) is None
+
+
+def test_a_session_hears_when_a_lent_card_is_handed_back(pool: Any) -> None:
+    lease = pool.lease(pool.job(1, limit=1000, resumable=True), card(pool, 0), 1150, start=150)
+    (found,) = prospects(site(pool, leases=[lease], cards=1), 160, [pool.session(2)])
+    assert found.verdict is not None
+    assert found.verdict.expected_start == 200
+
+
+# -- ending a lease sooner to try something
+
+
+def test_a_lease_may_be_ended_sooner_and_put_back(pool: Any) -> None:
+    lease = pool.lease(pool.job(1, limit=1000, resumable=True), card(pool, 0), 1150, start=150)
+    session = pool.session(2)
+    board = Board(site(pool, [session], [lease], cards=1, lend=replace(BY_DAY, headroom=4)), 160)
+    room = board.floor.headrooms["development"].profile
+    before = list(room.levels(0, 1000))
+
+    def start() -> int | None:
+        found = board.earliest(session)
+        return found and found[0]
+
+    assert start() == 200
+    board.shorten(lease, 170)
+    assert (start(), board.expected_end(lease)) == (170, 170)
+    board.shorten(lease, 180)
+    assert start() == 170
+    board.shorten(lease, 165)
+    assert start() == 165
+    assert room.at(165) == 8
+    board.lengthen(lease)
+    assert (start(), board.expected_end(lease)) == (200, 200)
+    assert [(first, last, free) for first, last, free in _joined(room.levels(0, 1000))] == before
+
+
+def _joined(levels: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    for first, last, free in levels:
+        if found and found[-1][2] == free:
+            found[-1] = found[-1][0], last, free
+        else:
+            found.append((first, last, free))
+    return found
+
+
+# -- the terms
+
+
+def test_the_terms_of_a_job_day_by_day(pool: Any) -> None:
+    lender = Lender(BY_DAY, WINDOWS[:2], Settings(min_run_time=10))
+    resumable = pool.job(1, limit=1000, resumable=True, grace=5)
+    assert [term[:3] for term in lender.terms(resumable, 150)] == [
+        (150, 185, 200),
+        (220, 299, 400),
+        (300, 385, 400),
+        (420, 1 << 62, 1 << 62),
+    ]
+    assert [term.by_day for term in lender.terms(resumable, 150)] == [False, True, False, True]
+    plain = pool.job(2, limit=80)
+    assert [tuple(term) for term in lender.terms(plain, 0)] == [
+        (100, 120, 200, False),
+        (300, 320, 400, False),
+    ]
+
+
+def test_the_edges_at_which_lending_changes() -> None:
+    edges = [100, 200, 220, 300, 400, 420]
+    by_day = Lender(BY_DAY, WINDOWS[:2], Settings())
+    assert [by_day.next_edge(edge) for edge in edges] == [*edges[1:], None]
+    night = Lender(NIGHT, WINDOWS[:2], Settings())
+    assert [night.next_edge(time) for time in (0, 100, 200, 400)] == [100, 200, 300, None]
+
+
+# -- against the rules, second by second
+
+CARDS = 3
+HORIZON = 70
+
+_windows = st.lists(st.integers(1, 60), min_size=2, max_size=6, unique=True).map(
+    lambda edges: tuple(list(pairwise(sorted(edges)))[::2])
+)
+_lends = st.builds(
+    Lend,
+    to=st.just("training"),
+    window=st.just("night"),
+    by_day=st.booleans(),
+    headroom=st.integers(0, 10),
+    slice=st.just((1, 4)),
+    settle=st.integers(0, 8),
+)
+_held = st.tuples(st.integers(0, CARDS - 1), st.integers(1, 40), st.integers(1, 32), st.booleans())
+
+
+class Rules:
+    """The rules as they are written, for one moment, without a timeline."""
+
+    def __init__(self, lend: Lend, windows: tuple[tuple[int, int], ...], least: int) -> None:
+        self.lend, self.windows, self.least = lend, windows, least
+
+    def back(self, time: int) -> int:
+        return min((end for _, end in self.windows if end > time), default=1 << 40)
+
+    def night(self, time: int) -> bool:
+        return any(first <= time < last for first, last in self.windows)
+
+    def allow(self, job: Work, time: int) -> bool:
+        if self.back(time) - time < self.least + job.grace:
+            return False
+        if self.night(time):
+            return job.resumable or time + job.limit <= self.back(time)
+        ended = max((end for _, end in self.windows if end <= time), default=-100)
+        return self.lend.by_day and job.resumable and time >= ended + self.lend.settle
+
+    def fits(self, job: Work, time: int, leases: list[Lease]) -> bool:
+        """Say whether a card is idle for as long as the job stays, and enough of the others free by day."""
+        if not self.allow(job, time):
+            return False
+        moments = range(time, min(time + job.limit, self.back(time), HORIZON * 3))
+        return any(all(self._leaves(number, at, time, leases) for at in moments) for number in range(CARDS))
+
+    def _leaves(self, number: int, at: int, start: int, leases: list[Lease]) -> bool:
+        free = [32 * GIB] * CARDS
+        for lease in leases:
+            end = min(lease.end, self.back(lease.start)) if lease.kind == "job" else lease.end
+            if at < end:
+                index = int(lease.placement.gpus[0].uuid[-1])
+                free[index] -= 32 * GIB if lease.kind == "job" else lease.placement.gpus[0].mib
+        if free[number] < 32 * GIB:
+            return False
+        free[number] = 0
+        slices = sum(mib // (8 * GIB) for mib in free)
+        return self.night(start) or self.night(at) or slices >= self.lend.headroom
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lend=_lends,
+    windows=_windows,
+    held=st.lists(_held, max_size=6),
+    limit=st.integers(1, 30),
+    resumable=st.booleans(),
+    grace=st.integers(0, 3),
+    part=st.booleans(),
+)
+def test_the_board_agrees_with_the_rules_at_every_second(
+    pool: Any,
+    lend: Lend,
+    windows: tuple[tuple[int, int], ...],
+    held: list[tuple[int, int, int, bool]],
+    limit: int,
+    resumable: bool,
+    grace: int,
+    part: bool,
+) -> None:
+    leases: list[Lease] = []
+    full = [0] * CARDS
+    for id_, (number, end, gib, is_job) in enumerate(held, start=10):
+        taken = 32 if is_job else gib
+        if full[number] + taken <= 32:
+            full[number] += taken
+            work = (pool.job if is_job else pool.session)(id_, gpu_mib=gib * GIB, resumable=is_job)
+            leases.append(pool.lease(work, card(pool, number), end))
+    size = {"gpu_mib": 5 * GIB} if part else {}
+    job = pool.job(1, limit=limit, resumable=resumable, grace=grace, **size)
+    least = Settings(min_run_time=4)
+    snapshot = site(pool, [job], leases, lend=lend, windows=windows, cards=CARDS, settings=least)
+    rules = Rules(lend, windows, 4)
+    board = Board(snapshot, 0)
+    found = board.earliest(job)
+    first = next((time for time in range(HORIZON) if rules.fits(job, time, leases)), None)
+    assert (found and found[0]) == first
+    if found is not None:
+        assert board.holds(job, found[1], found[0])
+    for time in range(HORIZON):
+        board.advance(time)
+        for one in board.floor.cards.values():
+            board.floor.refresh(one)
+        assert isinstance(board.attempt(job), Placement) is rules.fits(job, time, leases), time
