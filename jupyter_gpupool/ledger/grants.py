@@ -103,6 +103,12 @@ class Grants:
         self._commit(self._answered(answer, did, record.id, reservations={record.id: record}), did)
         return record
 
+    def extend(self, longer: Change, did: ActionRecord, answer: Answer) -> None:
+        """Give work more time, as the answer to a request; `longer` is the change of its records."""
+        longer.grants = self._answered(answer, did, None)
+        longer.grants.actions.append(did)
+        self._save(longer, did.at)
+
     def end_boost(self, id: int, did: ActionRecord) -> BoostRecord:
         """End a boost before its time."""
         ended = replace(_lasting(f"boost {id}", self.boosts.get(id), did.at), ended=did.at)
@@ -184,7 +190,7 @@ class Grants:
         return max((0, *self.boosts, *self.reservations)) + 1
 
     def _answered(
-        self, answer: Answer | None, did: ActionRecord, grant: int, **granted: dict[int, object]
+        self, answer: Answer | None, did: ActionRecord, grant: int | None, **granted: dict[int, object]
     ) -> GrantChange:
         change = GrantChange(**granted)  # type: ignore[arg-type]
         if answer is not None:

@@ -242,7 +242,7 @@ ARRAYS = Rows(tables.arrays, ArrayRecord, changing=("rest", "held", "cancelled")
 SESSIONS = Rows(
     tables.sessions,
     SessionRecord,
-    changing=("state", "started", "ended", "reason", "lease"),
+    changing=("state", "started", "ended", "reason", "lease", "limit_s"),
     state=_state(SessionState),
     request=REQUEST,
 )

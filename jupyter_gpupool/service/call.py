@@ -69,6 +69,11 @@ class Call(Generic[Body]):
             raise forbidden(f"Job {found.id} belongs to {owner}.")
         return found
 
+    @property
+    def id(self) -> int:
+        """The number in the address."""
+        return _number(self.path["id"])
+
     def session(self) -> SessionRecord:
         """Return the user's own session, or any for an administrator."""
         found = self.service.ledger.sessions.get(_number(self.path["id"]))
@@ -86,5 +91,5 @@ class Call(Generic[Body]):
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise invalid(f"{text!r} is no number of a job or lease.")
+        raise invalid(f"{text!r} is no number.")
     return int(text)

@@ -6,6 +6,9 @@ see. Never: the ring itself (see `events`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from jupyter_gpupool.ledger.grant_records import RequestRecord
 from jupyter_gpupool.ledger.records import Job, SessionRecord
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.progress import ProgressReply
@@ -37,6 +40,15 @@ class News:
     def progress(self, job: Job, progress: ProgressReply) -> None:
         """A job reported how far it is; that is for its owner."""
         self._bus.publish("progress", {"job": job.id, "progress": progress}, owner=job.owner)
+
+    def grants(self) -> None:
+        """Something was granted, or has ended."""
+        self._bus.publish("grants", {})
+
+    def request(self, request: RequestRecord, whom: Iterable[str]) -> None:
+        """A request has another state; that is for who asked and who may decide."""
+        for user in whom:
+            self._bus.publish("request", {"request": request.id, "state": request.state.value}, owner=user)
 
     def policy(self) -> None:
         """Another policy is in force."""

@@ -13,14 +13,15 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from jupyter_gpupool.client.names import PREFIX
-from jupyter_gpupool.service import replies, report_replies, wire
+from jupyter_gpupool.service import grant_replies, grant_wire, replies, report_replies, wire
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.handlers import admin, files, jobs, leases, past, pool, reports, spawns
+from jupyter_gpupool.service.handlers import boosts, nodes, requests, reservations
 from jupyter_gpupool.service.scopes import Action
 
 API = f"{PREFIX}/api/v1"
 
-Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "service"]
+Resource = Literal["pool", "queue", "job", "files", "snapshot", "lease", "policy", "grant", "service"]
 Stream = Literal["events", "upload"]
 Handle = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -92,7 +93,8 @@ DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
 WEEK = Parameter("week", str, None, "this, last, 2026-W42, or a day of the week.")
 MONTH = Parameter("month", str, None, "this, last, or 2026-10.")
 GROUP = Parameter("group", str, None, "Only this group, with all below it.")
-BY_USER = Parameter("user", str, None, "Only what this user used.")
+BY_ALL = Parameter("all", bool, False, "Also those that are decided.")
+USER = Parameter("user", str, None, "Only what this user used.")
 AT = Parameter("at", str, None, "The moment, on the site's clocks unless it says otherwise; now by default.")
 GPU = Parameter("gpu", str, None, "Only this card: its UUID or how that begins, or node1:0.")
 
@@ -106,6 +108,14 @@ def _look(path: str, resource: Resource, summary: str, handle: Handle, reply: An
 
 def _act(verb: str, summary: str, handle: Handle) -> Route:
     return Route("POST", f"{API}/jobs/{{id}}/{verb}", "change", "job", summary, handle, replies.JobReply)
+
+
+def _grant(
+    path: str, action: Action, summary: str, handle: Handle, reply: Any, body: type[BaseModel] | None = None
+) -> Route:
+    """Return the route that makes something (with a body), or ends it."""
+    method: Literal["POST", "DELETE"] = "POST" if body else "DELETE"
+    return Route(method, f"{API}/{path}", action, "grant", summary, handle, reply, body=body)
 
 
 LOG = "A job's output from an offset; X-Gpupool-Offset is the next, X-Gpupool-Ended says if it is the end."
@@ -246,6 +256,102 @@ ROUTES: tuple[Route, ...] = (
         "End a server, or its waiting.",
         spawns.give_back,
         replies.SpawnReply,
+    ),
+    _look("boosts", "grant", "Boosts that hold or will.", boosts.list_boosts, grant_replies.BoostsReply),
+    _grant(
+        "boosts",
+        "grant",
+        "Grant extra quota or budget.",
+        boosts.grant,
+        grant_replies.BoostReply,
+        grant_wire.BoostRequest,
+    ),
+    _grant("boosts/{id}", "grant", "End a boost early.", boosts.end, grant_replies.BoostReply),
+    _look(
+        "reservations",
+        "grant",
+        "Reservations and maintenance that hold or will.",
+        reservations.list_reservations,
+        grant_replies.ReservationsReply,
+    ),
+    _grant(
+        "reservations",
+        "grant",
+        "Set cards apart.",
+        reservations.reserve,
+        grant_replies.ReservationReply,
+        grant_wire.ReservationRequest,
+    ),
+    _grant(
+        "reservations/{id}",
+        "grant",
+        "End a reservation early.",
+        reservations.end,
+        grant_replies.ReservationReply,
+    ),
+    _look(
+        "requests",
+        "grant",
+        "One's own requests and those one may decide.",
+        requests.list_requests,
+        grant_replies.GrantRequestsReply,
+        query=(ALL,),
+    ),
+    _grant(
+        "requests",
+        "submit",
+        "Ask for a boost, a reservation, more time or a higher budget.",
+        requests.ask,
+        grant_replies.GrantRequestReply,
+        grant_wire.NewGrantRequest,
+    ),
+    _grant(
+        "requests/{id}/approve",
+        "grant",
+        "Grant what was asked for.",
+        requests.approve,
+        grant_replies.GrantRequestReply,
+        grant_wire.AnswerRequest,
+    ),
+    _grant(
+        "requests/{id}/deny",
+        "grant",
+        "Deny what was asked for.",
+        requests.deny,
+        grant_replies.GrantRequestReply,
+        grant_wire.AnswerRequest,
+    ),
+    _grant(
+        "requests/{id}",
+        "submit",
+        "Take a request back.",
+        requests.withdraw,
+        grant_replies.GrantRequestReply,
+    ),
+    _grant(
+        "nodes/{name}/drain",
+        "administer",
+        "Let a node take no new work.",
+        nodes.drain,
+        grant_replies.DrainReply,
+        grant_wire.DrainRequest,
+    ),
+    _grant(
+        "nodes/{name}/drain",
+        "administer",
+        "Let a node take work again.",
+        nodes.undrain,
+        grant_replies.DrainReply,
+    ),
+    Route(
+        "GET",
+        f"{API}/actions",
+        "administer",
+        "grant",
+        "Who did what.",
+        nodes.list_actions,
+        grant_replies.ActionsReply,
+        query=(LIMIT,),
     ),
     _look("events", "queue", EVENTS, admin.events, bytes, stream="events"),
     _look("policy", "policy", "The policy in force.", admin.policy, replies.PolicyReply),

@@ -11,7 +11,7 @@ from typing import Literal
 from jupyter_gpupool.client import names
 
 Scope = Literal["read", "submit", "manage", "read_all", "admin", "spawn", "report"]
-Action = Literal["read", "submit", "change", "administer", "spawn", "report"]
+Action = Literal["read", "submit", "change", "grant", "administer", "spawn", "report"]
 
 ADMINISTRATOR: frozenset[Scope] = frozenset(("read", "submit", "manage", "read_all", "admin"))
 """What an administrator may: all but what only the Hub's spawner and a job itself do."""
@@ -20,6 +20,7 @@ NEEDED: Mapping[Action, tuple[Scope, ...]] = {
     "read": ("read",),
     "submit": ("submit",),
     "change": ("submit", "manage"),
+    "grant": ("manage",),
     "administer": ("admin",),
     "spawn": ("spawn",),
     "report": ("report",),
