@@ -14,12 +14,11 @@ from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.floor import Fit, Floor
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
-from jupyter_gpupool.scheduler.limits import Claim, ClaimKey, Limits, Line
+from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
+from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Mib, Placement, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
-from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, meet
-
-Lack = tuple[Line, int]  # a limit without enough room, and what is needed of it
+from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +47,7 @@ class Option:
 
     def lack(self, start: Seconds, end: Seconds) -> Lack | None:
         """Return the first limit that has too little over [start, end)."""
-        return next((pair for pair in self.needs if not pair[0].profile.fits(pair[1], start, end)), None)
+        return next((pair for pair in self.needs if not pair[0].fits(pair[1], start, end)), None)
 
     def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
         """Say whether enough stays free for sessions."""
@@ -59,13 +58,13 @@ class Option:
     def openings(self, work: Work, term: Term, allowed: list[Interval], before: Seconds) -> list[Interval]:
         """Return when, in `allowed` and in a term, limits and headroom allow a start before `before`."""
         found = meet(allowed, [(term.first, term.last)])
-        demands = [(line.profile, need) for line, need in self.needs]
+        demands: list[tuple[Line | Profile, int]] = [*self.needs]
         if self.headroom is not None and term.by_day:
             demands.append((self.headroom.profile, self.slices))
-        for profile, need in demands:
+        for cap, need in demands:
             if not found or found[0][0] >= before:
                 return []
-            found = meet(found, profile.openings(need, work.limit, found[0][0], term.back))
+            found = meet(found, cap.openings(need, work.limit, found[0][0], term.back))
         return found if found and found[0][0] < before else []
 
 
@@ -95,7 +94,7 @@ class Board:
         """Return the bays in which a request could ever be placed; equal requests of one user share them."""
         found = self._options_of.get(work.id)
         if found is None:
-            key = (work.kind, work.group, work.user, work.priority), work.request
+            key = self.limits.key(work), work.request
             found = self._options.get(key)
             if found is None:
                 found = self._options[key] = self._resolve(work)
@@ -119,15 +118,19 @@ class Board:
         following = bisect_right(windows, time, key=lambda window: window[1])
         return max(time, windows[following][0]) if following < len(windows) else None
 
+    def lacks(self, work: Work) -> list[Lack]:
+        """Return the limits that lack room for `work` at this moment, in the first bay if in all of them."""
+        first: list[Lack] = []
+        for option in self.options(work):
+            lacking = [lack for lack in option.needs if lack.line.free(self.time) < lack.need]
+            if not lacking:
+                return []
+            first = first or lacking
+        return first
+
     def short(self, work: Work) -> Lack | None:
         """Return the first limit that lacks room for `work` at this moment, with what is needed of it."""
-        first: Lack | None = None
-        for option in self.options(work):
-            lack = next((pair for pair in option.needs if pair[0].profile.at(self.time) < pair[1]), None)
-            if lack is None:
-                return None
-            first = first or lack
-        return first
+        return next(iter(self.lacks(work)), None)
 
     def attempt(self, work: Work) -> Placement | Lack | None:
         """Place `work` at this moment for its whole limit.
@@ -245,12 +248,12 @@ class Board:
         return [(max(first, after), last - 1) for first, last in windows if last > after]
 
     def _resolve(self, work: Work) -> tuple[Option, ...]:
-        lines = self.limits.lines(work)
+        lines = self.limits.bounds(work)
         options = []
         for fit in self.floor.shape(work).fits:
-            taken = [(line, fit.amounts[line.cap.resource]) for line in lines]
+            taken = [Lack(line, line.need(work, fit.amounts)) for line in lines]
             needs = tuple(pair for pair in taken if pair[1])
-            if all(need <= line.cap.capacity for line, need in needs):
+            if all(need <= line.most for line, need in needs):
                 options.append(self._option(work, fit, needs))
         return tuple(options)
 

@@ -6,19 +6,20 @@ Never: what is free now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.floor import Fit, Floor, Shape
-from jupyter_gpupool.scheduler.limits import Cap, ClaimKey, Limits
+from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
+from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Lack
 from jupyter_gpupool.scheduler.model import Kind, Reason, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.timeline import FOREVER
-from jupyter_gpupool.scheduler.words import amount_text, duration_text, size_text
+from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text
 
 EXCEEDS, NO_SUCH = "exceeds_limit", "no_such_gpu"
 
-Entry = tuple[Seconds, int, Mapping[str, int]]  # longest time, most milli-GPU, group quota
+HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,55 +48,48 @@ class Feasibility:
         self._limits = limits
         self._bays = floor.everything()
         self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
-        self._entries: dict[ClaimKey, Refusal | Entry] = {}
+        self._within: dict[tuple[ClaimKey, Shape], Refusal | None] = {}
+        self._longest: dict[ClaimKey, Seconds] = {}
 
     def possible(self, work: Work) -> bool:
         """Say whether `work` could ever run."""
-        entry, place = self._entry(work), self._place(work)
-        if isinstance(entry, Refusal) or isinstance(place, Refusal):
-            return False
-        longest, most_gpus, owed = entry
-        return work.limit <= longest and any(
-            fit.amounts[quota.GPU] <= most_gpus
-            and all(fit.amounts[name] <= most for name, most in owed.items())
-            for fit in place
-        )
+        key = self._limits.key(work)
+        return self._bounded(work, key) is None and work.limit <= self._longest_of(work, key)
 
     def problem(self, work: Work) -> Refusal | None:
         """Say why `work` could never run, or None when it could."""
-        if self.possible(work):
-            return None
-        entry, place = self._entry(work), self._place(work)
-        if isinstance(entry, Refusal):
-            return entry
-        if work.limit > entry[0]:
-            return _too_long(work, entry[0])
-        return place if isinstance(place, Refusal) else self._over_cap(work, place[0])
+        key = self._limits.key(work)
+        longest = self._longest_of(work, key)
+        return self._priority(work) or _too_long(work, longest) or self._bounded(work, key)
 
-    def _entry(self, work: Work) -> Refusal | Entry:
-        """Return why the owner could not submit anything at this priority, or what bounds each request."""
-        key = (work.kind, work.group, work.user, work.priority)
-        found = self._entries.get(key)
+    def _longest_of(self, work: Work, key: ClaimKey) -> Seconds:
+        found = self._longest.get(key)
         if found is None:
-            found = self._entries[key] = self._priority(work) or self._bounds(work)
+            limits = self._limits.of_user(work.group, work.user)
+            longest = limits.session_time if work.kind == "session" else limits.job_time
+            found = self._longest[key] = FOREVER if longest is None else longest
         return found
 
-    def _bounds(self, work: Work) -> Refusal | Entry:
-        limits = self._limits.of_user(work.group, work.user)
-        cls = self._snapshot.priorities.get(work.priority)
-        session = work.kind == "session"
-        if 0 in ((limits.sessions,) if session else (limits.running_jobs, cls and cls.running_jobs)):
-            caps = self._limits.caps(work)
-            return next(
-                _over(work, cap, 1) for cap in caps if cap.resource == quota.COUNT and not cap.capacity
-            )
-        longest = limits.session_time if session else limits.job_time
-        owed = self._limits.groups[work.group].quota.quota
-        return (
-            FOREVER if longest is None else longest,
-            quota.UNBOUNDED if limits.gpu_milli is None else limits.gpu_milli,
-            owed,
-        )
+    def _bounded(self, work: Work, key: ClaimKey) -> Refusal | None:
+        """Say why such a request could never run, whatever its time limit."""
+        at = key, self._floor.shape(work)
+        if at not in self._within:
+            place = self._place(work)
+            beyond = place if isinstance(place, Refusal) else self._beyond(work, place)
+            self._within[at] = self._priority(work) or beyond
+        return self._within[at]
+
+    def _beyond(self, work: Work, fits: Sequence[Fit]) -> Refusal | None:
+        """Say which cap a request is always above; None if it keeps all of them somewhere."""
+        bounds = self._limits.bounds(work)
+        first: Lack | None = None
+        for fit in fits:
+            needs = (Lack(line, line.need(work, fit.amounts)) for line in bounds)
+            above = next((pair for pair in needs if pair.need > pair.line.most), None)
+            if above is None:
+                return None
+            first = first or above
+        return first and _over(work, first)
 
     def _priority(self, work: Work) -> Refusal | None:
         known = self._snapshot.priorities
@@ -121,7 +115,7 @@ class Feasibility:
     def _partition(self, kind: Kind, request: Request) -> Refusal | None:
         partitions = self._snapshot.partitions
         asked = request.partition
-        suitable = [name for name, partition in partitions.items() if kind in partition.kinds]
+        suitable = [name for name, partition in partitions.items() if partition.serves(kind)]
         if not suitable:
             return Refusal(NO_SUCH, f"No partition of this pool is for {kind}s.")
         if asked is None or asked in suitable:
@@ -144,12 +138,10 @@ class Feasibility:
         hint = f"The pool has: {', '.join(models)}." if models else "Ask for --gpus 0."
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
-    def _over_cap(self, work: Work, fit: Fit) -> Refusal:
-        exceeded = (cap for cap in self._limits.caps(work) if fit.amounts[cap.resource] > cap.capacity)
-        return next(_over(work, cap, fit.amounts[cap.resource]) for cap in exceeded)
 
-
-def _too_long(work: Work, longest: Seconds) -> Refusal:
+def _too_long(work: Work, longest: Seconds) -> Refusal | None:
+    if work.limit <= longest:
+        return None
     asked, most = duration_text(work.limit), duration_text(longest)
     message = f"A time limit of {asked} is more than a {work.kind} in {work.group} may have: {most}."
     return Refusal(EXCEEDS, message, work.limit, longest, "seconds", f"Ask for --time {most} or less.")
@@ -193,15 +185,31 @@ def _too_large(request: Request, fits: Sequence[Fit]) -> Refusal:
     return Refusal(NO_SUCH, message, hint="Ask for fewer cards, CPUs or less memory.")
 
 
-def _over(work: Work, cap: Cap, need: int) -> Refusal:
-    limit = cap.capacity
-    if cap.reason is Reason.GROUP_QUOTA:
-        asked, most = amount_text(cap.resource, need), amount_text(cap.resource, limit)
-        message = f"{asked} is more than group {cap.owner} could ever have: its quota is {most}."
-    elif cap.resource == quota.GPU:
-        asked, most = amount_text(cap.resource, need), amount_text(cap.resource, limit)
-        message = f"{asked} is more than {cap.owner} may hold at once: {most}."
-    else:
+def _over(work: Work, lack: Lack) -> Refusal:
+    cap, need, limit = lack.line.cap, lack.need, lack.line.most
+    if cap.resource == quota.COUNT:
         message = f"Even one {work.kind} is more than {cap.owner} may have at once: {limit}."
-    hint = f"Ask for at most {most}." if limit and cap.resource != quota.COUNT else "Ask your administrator."
+        return Refusal(EXCEEDS, message, need, limit, cap.resource, "Ask your administrator.")
+    if cap.what == "budget":
+        used, hours = _gpu_hours(need), _gpu_hours(limit)
+        message = f"{used} GPU hours are more than group {cap.owner} has for a whole period: {hours}."
+        return Refusal(EXCEEDS, message, need, limit, "milli-GPU seconds", "Ask for a shorter --time.")
+    asked, most = amount_text(cap.resource, need), amount_text(cap.resource, limit)
+    hint = f"Ask for at most {most}." if limit else "Ask your administrator."
+    if cap.what == "gpus":
+        message = f"{asked} is more than {cap.owner} may hold at once: {most}."
+    elif cap.what == "lasting" and work.kind == "session":
+        message = f"{asked} is more than a session of group {cap.owner} could ever have: its quota is {most}."
+    elif cap.what in ("lasting", "owned"):
+        message = f"{asked} is more than the quota of group {cap.owner}, {most}, and a long job borrows nothing."
+        hint = f"{hint[:-1]}; or let it be resumable, or shorter."
+    elif cap.what == "limit":
+        message = f"{asked} is more than group {cap.owner} could ever have: its limit is {most}."
+    else:
+        message = f"{asked} is more than all groups lend together with what group {work.group} keeps: {most}."
     return Refusal(EXCEEDS, message, need, limit, cap.resource, hint)
+
+
+def _gpu_hours(milli_seconds: int) -> str:
+    """Write an amount of a budget, in thousandths of milli-GPU seconds."""
+    return decimal(milli_seconds // (CHARGE_UNIT * HOUR))

@@ -14,7 +14,7 @@ from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.card import NOBODY, Card
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import Lender, lenders
-from jupyter_gpupool.scheduler.limits import Claim
+from jupyter_gpupool.scheduler.lines import Claim
 from jupyter_gpupool.scheduler.model import (
     Gpu,
     Kind,

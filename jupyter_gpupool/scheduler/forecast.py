@@ -13,15 +13,15 @@ from heapq import heapify, heappop, heappush
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
-from jupyter_gpupool.scheduler.limits import Claim, Line
+from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse, Reach
 from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
 from jupyter_gpupool.scheduler.timeline import Profile
 
 Lane = tuple[Shelf, ...]
 Place = Profile | Lane  # where work is parked: a limit, or the shelves that would serve it
-Need = int | tuple[Size, ...]  # what it needs there
-Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Line, ...]]
+Need = Lack | tuple[Size, ...]  # what it needs there
+Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Profile, ...]]
 Parked = tuple[int, Work, Need]  # best first by rank, the first field
 Room = tuple[int, int, int, int, int]  # number of the shelf in its lane; idle cards, MiB, CPUs, memory
 
@@ -82,7 +82,7 @@ class _Walk:
         nodes, floor = placement.nodes, self._board.floor
         if claim.kind == "session" and placement.partition in floor.headrooms:
             nodes = floor.nodes_of(placement.partition)
-        self._expect(end, self._cards(placement), nodes, self._board.limits.lines(claim))
+        self._expect(end, self._cards(placement), nodes, tuple(self._board.limits.profiles(claim)))
 
     def expect_start(self, promise: Promise) -> None:
         """Note that a promise takes its cards at its start."""
@@ -106,34 +106,33 @@ class _Walk:
         while self._left and (self._events or self._timers or self._edges):
             heaps = (self._events, self._timers, self._edges)
             self._board.advance(min(heap[0][0] for heap in heaps if heap))
-            nodes, lines = self._take_events()
+            nodes, profiles = self._take_events()
             self._take_edges(nodes)
-            self._wake(self._take_timers(), nodes, lines)
+            self._wake(self._take_timers(), nodes, profiles)
 
     def _cards(self, placement: Placement) -> tuple[Card, ...]:
         known = self._board.floor.cards
         return tuple(known[share.uuid] for share in placement.gpus if share.uuid in known)
 
     def _expect(
-        self, time: Seconds, cards: tuple[Card, ...], nodes: tuple[str, ...], lines: tuple[Line, ...]
+        self, time: Seconds, cards: tuple[Card, ...], nodes: tuple[str, ...], profiles: tuple[Profile, ...]
     ) -> None:
         self._noted += 1
-        heappush(self._events, (time, self._noted, cards, nodes, lines))
+        heappush(self._events, (time, self._noted, cards, nodes, profiles))
 
     def _take_events(self) -> tuple[dict[str, None], dict[Profile, None]]:
         """Take all events of this moment; return the nodes and the limits where something frees."""
         board = self._board
         freed: dict[str, None] = {}
-        profiles: dict[Profile, None] = {}
+        freer: dict[Profile, None] = {}
         while self._events and self._events[0][0] == board.time:
-            _, _, cards, nodes, lines = heappop(self._events)
+            _, _, cards, nodes, profiles = heappop(self._events)
             for card in cards:
                 board.floor.refresh(card)
             for node in nodes:
                 freed[node] = None
-            for line in lines:
-                profiles[line.profile] = None
-        return freed, profiles
+            freer.update(dict.fromkeys(profiles))
+        return freed, freer
 
     def _take_edges(self, freed: dict[str, None]) -> None:
         """Add the nodes whose cards are lent from this moment on."""
@@ -149,21 +148,20 @@ class _Walk:
         return self._board.floor.lenders[partition].next_edge(self._board.time)
 
     def _take_timers(self) -> list[_Queue]:
-        """Take all works whose back-off or window allows a start from this moment on."""
+        """Take all works whose back-off, window or budget allows a start from this moment on."""
         due = []
         while self._timers and self._timers[0][0] == self._board.time:
             _, rank, work = heappop(self._timers)
-            due.append(_Queue(None, [(rank, work, 0)]))
+            due.append(_Queue(None, [(rank, work, ())]))
         return due
 
     def _wake(self, due: list[_Queue], nodes: Iterable[str], profiles: Iterable[Profile]) -> None:
         """Try those whose time has come and the heads of the queues where something frees, best first."""
         heads = [(queue.works[0][0], queue) for queue in due]
         for profile in profiles:
-            queues = self._parked.get(profile)
-            if queues:
-                free = profile.at(self._board.time)
-                heads += [(q.works[0][0], q) for q in queues.values() if q.works and _fits(q, free)]
+            for queue in self._parked.get(profile, {}).values():
+                if queue.works and _fits(queue, self._board.time):
+                    heads.append((queue.works[0][0], queue))
         rooms = self._rooms(nodes)
         for lane, free_in in rooms.items():
             queues = self._parked[lane]
@@ -203,7 +201,7 @@ class _Walk:
         if queue.place is None:
             return True
         if isinstance(queue.place, Profile):
-            return _fits(queue, queue.place.at(self._board.time))
+            return _fits(queue, self._board.time)
         return _may_fit(queue, rooms.get(queue.place, []))
 
     def _try(self, rank: int, work: Work, place: Place | None) -> bool:
@@ -227,8 +225,10 @@ class _Walk:
         if found is None:
             lane, sizes = self._lane(work)
             return self._park((rank, work, sizes), place, lane)
-        line, need = found
-        return self._park((rank, work, need), place, line.profile)
+        if isinstance(found.line, Purse):
+            heappush(self._timers, (found.line.period_end(board.time), rank, work))
+            return True
+        return self._park((rank, work, found), place, found.line.profile)
 
     def _park(self, parked: Parked, old: Place | None, new: Place) -> bool:
         if new == old:
@@ -264,16 +264,17 @@ def _about(parked: Parked) -> object:
     """Round what a work needs and for how long, so that works that differ little wait in one queue."""
     _, work, need = parked
     length = work.limit.bit_length() // 2
-    if isinstance(need, int):
-        return need.bit_length(), length
+    if isinstance(need, Lack):
+        whose = work.group if isinstance(need.line, Reach) else ""
+        return need.line.cap.what, whose, need.need.bit_length(), length
     size = need[0]
     mib, memory = size.mib.bit_length(), size.memory.bit_length()
     return size.cards, size.whole, mib, size.cpus.bit_length(), memory, length, work.resumable
 
 
-def _fits(queue: _Queue, free: int) -> bool:
+def _fits(queue: _Queue, time: Seconds) -> bool:
     need = queue.works[0][2]
-    return isinstance(need, int) and need <= free
+    return isinstance(need, Lack) and need.line.free(time) >= need.need
 
 
 def _may_fit(queue: _Queue, rooms: Iterable[Room]) -> bool:
@@ -281,7 +282,7 @@ def _may_fit(queue: _Queue, rooms: Iterable[Room]) -> bool:
     if not queue.tried:
         return True
     need = queue.works[0][2]
-    if isinstance(need, int):
+    if isinstance(need, Lack):
         return False
     for number, idle, mib, cpus, memory in rooms:
         size = need[number]

@@ -1,19 +1,19 @@
-"""What people may have at once: group quota, user limits, the limits of a priority, the host's slots.
+"""What people may have at once: quotas and limits of groups, budgets, limits of users, classes, arrays, the host.
 
-Owns: the caps that a claim counts against, and a profile for each on the timeline, made when it is
-first asked for. In this version a group's cap is its own quota; when groups may borrow, the caps of its
-ancestors come beside it here.
+Owns: the caps that bound a work and those in which a claim counts, and a profile for each on the timeline,
+made when it is first asked for; who is inside quota, and who is above it.
 Never: cards and nodes (`floor`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.ends import Ends
+from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Cap, Claim, Line, Purse, Reach, Scope
 from jupyter_gpupool.scheduler.model import (
     Group,
     Kind,
@@ -26,51 +26,27 @@ from jupyter_gpupool.scheduler.model import (
     UserLimits,
     Work,
 )
-from jupyter_gpupool.scheduler.timeline import Profile
+from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER, Profile
+from jupyter_gpupool.scheduler.tree import Accounts, Span
 
-Claim = Work | Lease
-ClaimKey = tuple[Kind, str, str, str]
 Held = tuple[Claim, Placement, Seconds]
 
 
-class Scope(NamedTuple):
-    """Which claims a cap counts: those of a group or a user (or all), narrowed by what is not empty."""
+class ClaimKey(NamedTuple):
+    """What claims have in common that count in the same caps and are bounded by the same ones.
 
-    group: str = ""
-    user: str = ""
-    kind: str = ""
-    priority: str = ""
-
-    def counts(self, claim: Claim) -> bool:
-        """Say whether `claim` counts here."""
-        return (
-            self.group in ("", claim.group)
-            and self.user in ("", claim.user)
-            and self.kind in ("", claim.kind)
-            and self.priority in ("", claim.priority)
-        )
-
-
-class Cap(NamedTuple):
-    """The most of one resource that a scope may hold, and the reason to wait when it is reached.
-
-    `what` and `owner` name it in sentences.
+    `lasting` is a job that cannot be stopped and lasts longer than one that borrows may; `length` is how
+    long it lasts where a budget pays for that.
     """
 
-    scope: Scope
-    resource: str
-    capacity: int
-    reason: Reason
-    what: str
-    owner: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
-    """A cap on the timeline."""
-
-    cap: Cap
-    profile: Profile
+    kind: Kind
+    group: str
+    user: str
+    priority: str
+    lasting: bool
+    array: int | None
+    array_limit: int | None
+    length: Seconds
 
 
 class Limits:
@@ -81,18 +57,29 @@ class Limits:
         claims = {work.group for work in snapshot.waiting} | {lease.group for lease in snapshot.leases}
         for name in claims - self.groups.keys():
             parent = "" if name == quota.POOL else quota.POOL
-            self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}))
-        owed = {name for group in self.groups.values() for name in group.quota.quota}
-        self.resources = [quota.COUNT, *sorted(owed)]
+            self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}, limit={quota.GPU: 0}))
+        named = {
+            name
+            for group in self.groups.values()
+            for amounts in (group.quota.quota, group.quota.limit, group.quota.lend)
+            for name in amounts or ()
+        }
+        self.resources = [quota.COUNT, *sorted(named)]
+        self.trees = {name: quota.QuotaTree(self.groups, name, _total(snapshot, name)) for name in named}
         self.ends = Ends(snapshot, now)
+        self._now = now
         self._snapshot = snapshot
+        self._borrow_time = snapshot.settings.borrow_max_time
         self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
-        self._caps: dict[ClaimKey, tuple[Cap, ...]] = {}
-        self._lines: dict[ClaimKey, tuple[Line, ...]] = {}
+        self._counted: dict[ClaimKey, tuple[Line, ...]] = {}
+        self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
         self._all: list[Held] = []
         self._by_group: dict[str, list[Held]] = {}
         self._by_user: dict[str, list[Held]] = {}
+        self._accounts = {
+            name: Accounts(tree, partial(self._spans, name)) for name, tree in self.trees.items()
+        }
         for lease in snapshot.leases:
             self._note(lease, lease.placement, self.end_of(lease))
 
@@ -115,57 +102,76 @@ class Limits:
             job_time=general.job_time if own.job_time is None else own.job_time,
         )
 
+    # -- who is inside quota
+
     def upward(self, group: str) -> tuple[str, ...]:
         """Return a group and its ancestors below the pool, from the group up."""
         chain: list[str] = []
-        while group in self.groups and group not in chain:
+        while group in self.groups:
             chain.append(group)
             group = self.groups[group].parent
         return tuple(chain)
 
     def subtree(self, group: str) -> Mapping[str, int]:
-        """Return what a group owns of each resource with what those below it lend."""
-        return {name: tree.subtree.get(group, 0) for name, tree in self._trees().items()}
+        """Return what a group owns with what those below it lend, of each resource that it names."""
+        return {name: tree.subtree(group) for name, tree in self.trees.items() if tree.home(group) == group}
+
+    def potential(self, group: str, resource: str) -> int:
+        """Return the most that a group could ever hold of a resource, with nobody else about."""
+        tree = self.trees.get(resource)
+        home = tree.home(group) if tree else quota.ROOT
+        return tree.potential(home) if tree and home != quota.ROOT else quota.UNBOUNDED
 
     def inside(self, group: str, amounts: Mapping[str, int]) -> bool:
-        """Say whether a group that takes `amounts` more now is inside quota in all that it names."""
+        """Say whether a group that takes `amounts` more now is inside quota in all that it is owed."""
         return all(
-            tree.usage(self._held_now(name)).get(group, 0) + amounts[name] <= tree.subtree.get(group, 0)
-            for name, tree in self._trees().items()
-            if name in self.groups[group].quota.quota
+            self._accounts[name].profile(group).at(self._now) >= amounts[name]
+            for name in self.groups[group].quota.quota
         )
 
     def excess(self, group: str) -> Mapping[str, int]:
         """Return by how much a group is above what it owns now, of each resource where it is."""
-        above = {
-            name: tree.usage(self._held_now(name)).get(group, 0) - tree.subtree.get(group, 0)
-            for name, tree in self._trees().items()
+        left = {
+            name: self._accounts[name].profile(group).at(self._now)
+            for name, tree in self.trees.items()
+            if tree.home(group) == group
         }
-        return {name: amount for name, amount in above.items() if amount > 0}
+        return {name: -amount for name, amount in left.items() if amount < 0}
 
-    def _trees(self) -> dict[str, quota.QuotaTree]:
-        return {name: quota.QuotaTree(self.groups, name, 0) for name in self.resources if name != quota.COUNT}
+    # -- what bounds a work, and what a claim counts in
 
-    def _held_now(self, resource: str) -> dict[str, int]:
-        held: dict[str, int] = {}
-        for claim, placement, _ in self._all:
-            held[claim.group] = held.get(claim.group, 0) + self._taken(resource, claim, placement)
-        return held
+    def key(self, claim: Claim) -> ClaimKey:
+        """Return what `bounds` of a work, and the lines in which a claim counts, depend on."""
+        work = isinstance(claim, Work)
+        lasting = claim.kind == "job" and not claim.resumable
+        if isinstance(claim, Work):
+            lasting = lasting and claim.limit > self._borrow_time
+        budgets = self._snapshot.budgets
+        paid = work and budgets and any(name in budgets for name in self.upward(claim.group))
+        return ClaimKey(
+            claim.kind,
+            claim.group,
+            claim.user,
+            claim.priority,
+            lasting,
+            claim.array,
+            claim.array_limit,
+            claim.limit if paid and isinstance(claim, Work) else 0,
+        )
 
-    def caps(self, claim: Claim) -> tuple[Cap, ...]:
-        """Return the caps that a claim counts against, in the order in which they are reasons to wait."""
-        key = (claim.kind, claim.group, claim.user, claim.priority)
-        found = self._caps.get(key)
+    def bounds(self, work: Work) -> tuple[Line, ...]:
+        """Return the lines that bound a work, in the order in which they are reasons to wait."""
+        key = self.key(work)
+        found = self._bounds.get(key)
         if found is None:
-            found = self._caps[key] = tuple(self._caps_of(*key))
+            found = self._bounds[key] = tuple(self._bounds_of(key))
         return found
 
-    def lines(self, claim: Claim) -> tuple[Line, ...]:
-        """Return the same caps on the timeline."""
-        key = (claim.kind, claim.group, claim.user, claim.priority)
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = tuple(Line(cap, self._profile(cap)) for cap in self.caps(claim))
+    def profiles(self, claim: Claim) -> list[Profile]:
+        """Return every profile in which a claim may count."""
+        found = [line.profile for line in self._lines(claim)]
+        for accounts in self._accounts.values():
+            found += accounts.counted(claim.group)
         return found
 
     def amounts(self, lease: Lease) -> dict[str, int]:
@@ -174,64 +180,178 @@ class Limits:
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Count a claim that has started, until `end`."""
-        self.book(claim, placement, 0, end, 1)
+        self.book(claim, placement, BEGIN, end, 1)
         self._note(claim, placement, end)
-
-    def next_end(self, cap: Cap) -> Seconds | None:
-        """Return when the first of those that hold some of a cap is expected to end."""
-        ends = [
-            end
-            for claim, placement, end in self._holders(cap.scope)
-            if cap.scope.counts(claim) and self._taken(cap.resource, claim, placement)
-        ]
-        return min(ends, default=None)
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Count a claim over [start, end); `sign` -1 gives it back."""
         request, milli, model = claim.request, placement.gpu_milli, self._model(placement)
-        for line in self.lines(claim):
-            taken = quota.amount(line.cap.resource, request, milli, model)
+        for line in self._lines(claim):
+            line.book(sign * quota.amount(line.cap.resource, request, milli, model), start, end)
+        for name, accounts in self._accounts.items():
+            taken = quota.amount(name, request, milli, model)
             if taken:
-                line.profile.book(start, end, sign * taken)
+                accounts.book(claim.group, start, end, sign * taken)
 
-    def _caps_of(self, kind: Kind, group: str, user: str, priority: str) -> Iterable[Cap]:
-        limits = self.of_user(group, user)
-        member = f"{user} in {group}"
-        mine = Scope(group=group, user=user)
+    def next_end(self, line: Line) -> Seconds | None:
+        """Return when some of a line is expected to be free again: an end there, or a new period."""
+        if isinstance(line, Purse):
+            end = line.period_end(self._now)
+            return None if end == FOREVER else end
+        cap = line.cap
+        counts = partial(self._below, cap.owner) if isinstance(line, Reach) else cap.scope.counts
+        ends = [
+            end - line.early
+            for claim, placement, end in self._holders(cap.scope)
+            if counts(claim) and self._taken(cap.resource, claim, placement)
+        ]
+        return min((end for end in ends if end > self._now), default=None)
+
+    # -- the caps
+
+    def _lines(self, claim: Claim) -> tuple[Line, ...]:
+        """Return the lines in which a claim counts, the accounts of groups apart."""
+        key = self.key(claim)
+        found = self._counted.get(key)
+        if found is None:
+            own = [*self._personal(key), *self._budgets(key), *self._slots(key)]
+            found = self._counted[key] = (*own, *(self._lasting(key) if _lasts(key) else ()))
+        return found
+
+    def _bounds_of(self, key: ClaimKey) -> Iterator[Line]:
+        yield from self._personal(key)
+        if _lasts(key):
+            yield from self._lasting(key)
+        if key.kind == "job":
+            yield from self._owned(key) if key.lasting else ()
+            yield from self._reaches(key)
+        yield from self._budgets(key)
+        yield from self._slots(key)
+
+    def _personal(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield the limits of the user, of the class and of the array."""
+        limits = self.of_user(key.group, key.user)
+        member = f"{key.user} in {key.group}"
+        mine = Scope(group=key.group, user=key.user)
         if limits.gpu_milli is not None:
-            yield Cap(mine, quota.GPU, limits.gpu_milli, Reason.USER_LIMIT, "gpus", member)
-        many = limits.sessions if kind == "session" else limits.running_jobs
+            yield self._line(Cap(mine, quota.GPU, limits.gpu_milli, Reason.USER_LIMIT, "gpus", member))
+        many = limits.sessions if key.kind == "session" else limits.running_jobs
         if many is not None:
-            scope = Scope(group=group, user=user, kind=kind)
-            what = "sessions" if kind == "session" else "running_jobs"
-            yield Cap(scope, quota.COUNT, many, Reason.USER_LIMIT, what, member)
-        cls = self._snapshot.priorities.get(priority)
-        if kind == "job" and cls is not None and cls.running_jobs is not None:
-            scope = Scope(user=user, kind="job", priority=priority)
-            yield Cap(scope, quota.COUNT, cls.running_jobs, Reason.USER_LIMIT, "priority", priority)
-        for resource, owed in self.groups[group].quota.quota.items():
-            yield Cap(Scope(group=group), resource, owed, Reason.GROUP_QUOTA, resource, group)
+            what = "sessions" if key.kind == "session" else "running_jobs"
+            scope = mine._replace(kind=key.kind)
+            yield self._line(Cap(scope, quota.COUNT, many, Reason.USER_LIMIT, what, member))
+        cls = self._snapshot.priorities.get(key.priority)
+        if key.kind == "job" and cls is not None and cls.running_jobs is not None:
+            scope = Scope(user=key.user, kind="job", priority=key.priority)
+            yield self._line(
+                Cap(scope, quota.COUNT, cls.running_jobs, Reason.USER_LIMIT, "priority", cls.name)
+            )
+        if key.array is not None and key.array_limit is not None:
+            scope = mine._replace(array=key.array)
+            name = str(key.array)
+            yield self._line(Cap(scope, quota.COUNT, key.array_limit, Reason.ARRAY_LIMIT, "array", name))
+
+    def _lasting(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield what a group's sessions may hold with its jobs that cannot be stopped: its quota."""
+        scope = Scope(group=key.group, lasting=True)
+        for name, owed in self.groups[key.group].quota.quota.items():
+            cap = Cap(scope, name, owed, Reason.GROUP_QUOTA, "lasting", key.group)
+            yield self._line(cap, self._early(scope, key.kind))
+
+    def _owned(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield what keeps a job from borrowing."""
+        scope = Scope(group=key.group)
+        for name in self.groups[key.group].quota.quota:
+            owned = self.trees[name].subtree(key.group)
+            cap = Cap(scope, name, owned, Reason.GROUP_QUOTA, "owned", key.group)
+            yield Line(cap, self._accounts[name].profile(key.group))
+
+    def _reaches(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield the limits of the group and of those above it, and what all others lend."""
+        for name, accounts in self._accounts.items():
+            tree = accounts.tree
+            kept: list[tuple[Profile, int, int]] = []
+            for node in tree.upward(tree.home(key.group)):
+                limit, owned, profile = tree.limit(node), tree.subtree(node), accounts.profile(node)
+                if limit != quota.UNBOUNDED:
+                    what = "lent" if node == quota.ROOT else "limit"
+                    cap = Cap(Scope(), name, limit, Reason.GROUP_QUOTA, what, node)
+                    line = Reach(cap, profile, limit - owned, kept) if kept else None
+                    yield line or Line(cap, profile, limit - owned)
+                if node != quota.ROOT and tree.local(node):
+                    kept = [*kept, (profile, owned - tree.local(node), tree.local(node))]
+
+    def _budgets(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield the budgets of the group and of those above it."""
+        if not self._snapshot.budgets:
+            return
+        cls = self._snapshot.priorities.get(key.priority)
+        charge = CHARGE_UNIT if cls is None else cls.charge_milli
+        for name in self.upward(key.group):
+            budget = self._snapshot.budgets.get(name)
+            if budget is not None:
+                cap = Cap(
+                    Scope(), quota.GPU, CHARGE_UNIT * budget.capacity, Reason.BUDGET, "budget", name
+                )
+                yield Purse(cap, self._purse(name), budget.ends, charge, self._now)
+
+    def _slots(self, key: ClaimKey) -> Iterator[Line]:
+        """Yield how many jobs the host runs at once."""
         settings = self._snapshot.settings
-        if kind == "job" and settings.slots is not None:
-            yield Cap(
-                Scope(kind="job"), quota.COUNT, settings.slots, Reason.RESOURCES, "slots", settings.host
+        if key.kind == "job" and settings.slots is not None:
+            scope = Scope(kind="job")
+            yield self._line(
+                Cap(scope, quota.COUNT, settings.slots, Reason.RESOURCES, "slots", settings.host)
             )
 
-    def _profile(self, cap: Cap) -> Profile:
+    # -- their profiles
+
+    def _line(self, cap: Cap, early: Seconds = 0) -> Line:
         key = cap.scope, cap.resource
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = self._profiles[key] = Profile(cap.capacity)
+            for claim, placement, end in self._holders(cap.scope):
+                until = end - self._early(cap.scope, claim.kind)
+                if cap.scope.counts(claim) and until > BEGIN:
+                    profile.book(BEGIN, until, self._taken(cap.resource, claim, placement))
+        return Line(cap, profile, early=early)
+
+    def _purse(self, group: str) -> Profile:
+        """Return what is left of a group's budget, once all that runs below it has reached its end."""
+        key = Scope(group), "budget"
         found = self._profiles.get(key)
         if found is None:
-            found = self._profiles[key] = Profile(cap.capacity)
-            for claim, placement, end in self._holders(cap.scope):
-                if cap.scope.counts(claim):
-                    found.book(0, end, self._taken(cap.resource, claim, placement))
+            budget = self._snapshot.budgets[group]
+            spent = CHARGE_UNIT * budget.spent
+            found = self._profiles[key] = Profile(CHARGE_UNIT * budget.capacity - spent)
+            if budget.ends:
+                found.book(budget.ends[0], FOREVER, -spent)
+            for claim, placement, end in self._all:
+                if self._below(group, claim):
+                    for line in self._budgets(self.key(claim)):
+                        if line.cap.owner == group:
+                            line.book(placement.gpu_milli, BEGIN, end)
         return found
+
+    def _early(self, scope: Scope, kind: str) -> Seconds:
+        """Return how long before its end a claim no longer counts: a job, once it has as long as may borrow."""
+        return self._borrow_time if scope.lasting and kind == "job" else 0
+
+    def _below(self, group: str, claim: Claim) -> bool:
+        return group == quota.ROOT or group in self.upward(claim.group)
 
     def _note(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         held = claim, placement, end
         self._all.append(held)
         self._by_group.setdefault(claim.group, []).append(held)
         self._by_user.setdefault(claim.user, []).append(held)
+
+    def _spans(self, resource: str, group: str) -> Iterator[Span]:
+        for claim, placement, end in self._by_group.get(group, ()):
+            taken = self._taken(resource, claim, placement)
+            if taken:
+                yield BEGIN, end, taken
 
     def _holders(self, scope: Scope) -> Iterable[Held]:
         if scope.group:
@@ -243,3 +363,18 @@ class Limits:
 
     def _model(self, placement: Placement) -> str:
         return self._models.get(placement.gpus[0].uuid, "") if placement.gpus else ""
+
+
+def _lasts(key: ClaimKey) -> bool:
+    return key.kind == "session" or key.lasting
+
+
+def _total(snapshot: Snapshot, resource: str) -> int:
+    """Return what the pool has of a resource; CPUs as often as a partition gives them out."""
+    if resource == quota.CPUS:
+        often = max((partition.cpu_overcommit_milli for partition in snapshot.partitions.values()), default=0)
+        return sum(node.cpus_milli for node in snapshot.nodes) * often // 1000
+    if resource == quota.MEMORY:
+        return sum(node.memory_mib for node in snapshot.nodes)
+    type_ = resource.removeprefix(quota.GPU).removeprefix(".")
+    return 1000 * sum(quota.is_type(gpu.model, type_) for gpu in snapshot.gpus)

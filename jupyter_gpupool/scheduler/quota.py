@@ -8,10 +8,12 @@ Never: who comes first (see `ranking`), nor when something frees (see `timeline`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from jupyter_gpupool.scheduler.model import Group, Lease, Mib, Quota, Request
 
 POOL = "pool"
+ROOT = ""  # above all groups: also above "pool", which is a group's name where users of none hold something
 GPU = "gpu_milli"
 CPUS = "cpus_milli"
 COUNT = "count"
@@ -20,18 +22,12 @@ UNBOUNDED = 1 << 62
 
 
 def effective(groups: Mapping[str, Group]) -> dict[str, Group]:
-    """Return the groups as this version applies them: a group reaches its quota and lends nothing.
-
-    A group that names no GPUs is owed none; CPUs and memory that it does not name are not counted.
-    """
-    nothing = dict.fromkeys({GPU, *(name for group in groups.values() for name in group.quota.quota)}, 0)
-    return {name: _closed(group, nothing) for name, group in groups.items()}
+    """Return the groups as they are applied: one that names no cards is owed none, and may borrow them."""
+    return {name: group if GPU in group.quota.quota else _owed_none(group) for name, group in groups.items()}
 
 
-def _closed(group: Group, nothing: Mapping[str, int]) -> Group:
-    owed = group.quota.quota
-    named = owed if GPU in owed else {GPU: 0, **owed}
-    return Group(group.name, group.parent, Quota(named, named, nothing), group.weight, group.user)
+def _owed_none(group: Group) -> Group:
+    return replace(group, quota=replace(group.quota, quota={GPU: 0, **group.quota.quota}))
 
 
 def is_type(model: str, type_: str) -> bool:
@@ -82,67 +78,119 @@ def held(leases: Iterable[Lease], models: Mapping[str, str], resource: str) -> d
 
 
 class QuotaTree:
-    """The algebra of one resource over the tree of groups (Kueue's, in integers).
+    """What groups own, keep, lend and may reach of one resource (Kueue's algebra, in integers).
+
+    Its nodes are the groups that name the resource in their quota, limit or lend. Another group counts in
+    the nearest one above it, and nowhere if there is none.
 
     Parameters
     ----------
     groups
-        The groups; one without a known parent hangs under the implicit root ``pool``.
-    resource
-        The resource that all amounts are of.
+        The groups; one without a known parent hangs under the root.
     total
-        What the pool has of it; the root owns what no quota names (never less than 0).
+        What the pool has; the root owns what no quota names (never less than 0).
     """
 
     def __init__(self, groups: Mapping[str, Group], resource: str, total: int) -> None:
-        self._parent = {g.name: g.parent if g.parent in groups else POOL for g in groups.values()}
-        self._children: dict[str, list[str]] = {POOL: []}
-        for name, parent in self._parent.items():
-            self._children.setdefault(name, [])
-            self._children.setdefault(parent, []).append(name)
-        quota = {name: group.quota.quota.get(resource, 0) for name, group in groups.items()}
-        quota[POOL] = max(0, total - sum(quota.values()))
-        self.subtree: dict[str, int] = {}
-        self.local: dict[str, int] = {POOL: 0}
-        self._may_borrow: dict[str, int] = {}
-        self._upward = self._children_first()
-        for name in self._upward:
-            lent = sum(self.subtree[child] - self.local[child] for child in self._children[name])
-            self.subtree[name] = quota[name] + lent
-            if name != POOL:
-                lend = (groups[name].quota.lend or {}).get(resource)
-                limit = (groups[name].quota.limit or {}).get(resource)
-                self.local[name] = 0 if lend is None else max(0, self.subtree[name] - lend)
-                self._may_borrow[name] = UNBOUNDED if limit is None else limit - self.subtree[name]
+        self.children: dict[str, list[str]] = {ROOT: []}
+        self.members: dict[str, list[str]] = {}
+        self._home: dict[str, str] = {}
+        self._parent: dict[str, str] = {}
+        self._resource = resource
+        self._total = total
+        self._groups = {name: group.quota for name, group in groups.items() if _names(group.quota, resource)}
+        self._subtree: dict[str, int] = {}
+        for name, group in groups.items():
+            if name in self._groups:
+                home, parent = name, self._nearest(group.parent, groups)
+                self._parent[name] = parent
+                self.children.setdefault(parent, []).append(name)
+            else:
+                home = self._nearest(group.parent, groups)
+            self._home[name] = home
+            self.members.setdefault(home, []).append(name)
+        self.rooted = self._lends() and self.subtree(ROOT) < total
+
+    def home(self, group: str) -> str:
+        """Return the node in which what `group` takes is counted; the root: it is counted nowhere."""
+        return self._home[group]
+
+    def upward(self, name: str) -> list[str]:
+        """Return a node and those above it that can ever be in the way.
+
+        The root is only where something is kept from it: it has as much as the pool otherwise.
+        """
+        found = []
+        while name != ROOT:
+            found.append(name)
+            name = self._parent[name]
+        return [*found, ROOT] if self.rooted and found else found
+
+    def parent(self, name: str) -> str:
+        """Return the node above one that is not the root."""
+        return self._parent[name]
+
+    def subtree(self, name: str) -> int:
+        """Return what a node owns with what those below it lend."""
+        found = self._subtree.get(name)
+        if found is None:
+            lent = sum(self.subtree(child) - self.local(child) for child in self.children.get(name, ()))
+            found = self._subtree[name] = self.quota(name) + lent
+        return found
+
+    def quota(self, name: str) -> int:
+        """Return what a node owns itself."""
+        if name != ROOT:
+            return self._groups[name].quota.get(self._resource, 0) if name in self._groups else 0
+        owed = sum(quota.quota.get(self._resource, 0) for quota in self._groups.values())
+        return max(0, self._total - owed)
+
+    def local(self, name: str) -> int:
+        """Return what a node keeps: it is never lent."""
+        lend = (self._groups[name].lend or {}).get(self._resource) if name != ROOT else None
+        return 0 if lend is None else max(0, self.subtree(name) - lend)
+
+    def limit(self, name: str) -> int:
+        """Return the most that a node may reach by borrowing."""
+        if name == ROOT:
+            return self.subtree(ROOT)
+        limit = (self._groups[name].limit or {}).get(self._resource)
+        return UNBOUNDED if limit is None else limit
 
     def usage(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Return each node's usage: its own and what its children use above what they keep for themselves."""
+        """Return what each node uses: what is its own, and what those below it take above what they keep.
+
+        `own` are amounts by group.
+        """
         used: dict[str, int] = {}
-        for name in self._upward:
-            above = sum(max(0, used[child] - self.local[child]) for child in self._children[name])
-            used[name] = own.get(name, 0) + above
+        for name in self._children_first():
+            mine = sum(own.get(member, 0) for member in self.members.get(name, ()) if name != ROOT)
+            above = (max(0, used[child] - self.local(child)) for child in self.children.get(name, ()))
+            used[name] = mine + sum(above)
         return used
 
-    def available(self, name: str, own: Mapping[str, int]) -> int:
-        """Return what `name` could still take; negative after its quota was lowered below its usage."""
-        return self._available(name, self.usage(own))
-
     def potential(self, name: str) -> int:
-        """Return the most that `name` could ever hold, with nobody else about."""
-        if name == POOL:
-            return self.subtree[POOL]
-        reach = self.local[name] + self.potential(self._parent[name])
-        return min(self.subtree[name] + self._may_borrow[name], reach)
-
-    def _available(self, name: str, used: Mapping[str, int]) -> int:
-        if name == POOL:
-            return self.subtree[POOL] - used[POOL]
-        local, subtree = self.local[name], self.subtree[name]
-        shared = subtree - local - max(0, used[name] - local) + self._may_borrow[name]
-        return max(0, local - used[name]) + min(self._available(self._parent[name], used), shared)
+        """Return the most that a node could ever hold, with nobody else about."""
+        if name == ROOT:
+            return self.subtree(ROOT)
+        return min(self.limit(name), self.local(name) + self.potential(self._parent[name]))
 
     def _children_first(self) -> list[str]:
-        order = [POOL]
+        order = [ROOT]
         for name in order:
-            order.extend(self._children[name])
+            order.extend(self.children.get(name, ()))
         return order[::-1]
+
+    def _lends(self) -> bool:
+        return any(quota.lend and self._resource in quota.lend for quota in self._groups.values())
+
+    def _nearest(self, name: str, groups: Mapping[str, Group]) -> str:
+        while name != POOL and name in groups:
+            if name in self._groups:
+                return name
+            name = groups[name].parent
+        return ROOT
+
+
+def _names(quota: Quota, resource: str) -> bool:
+    return any(named and resource in named for named in (quota.quota, quota.limit, quota.lend))

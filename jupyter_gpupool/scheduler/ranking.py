@@ -18,8 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
+from jupyter_gpupool.scheduler.limits import Limits
 from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Usage, Work
-from jupyter_gpupool.scheduler.quota import GPU
+from jupyter_gpupool.scheduler.quota import GPU, ROOT
+from jupyter_gpupool.scheduler.tree import Tally
 
 INFINITE = 1 << 512
 NANO_PER_MILLI = 1_000_000
@@ -87,23 +89,21 @@ class _Queue:
     """The waiting work of one group, best first."""
 
     __slots__ = (
-        "_group",
         "_heap",
-        "_left",
         "_levels",
         "_order",
         "_scale",
         "_shares",
         "_usage",
         "_users",
+        "group",
         "share",
     )
 
     def __init__(self, group: Group, levels: Levels, usage: Usage, scale: int) -> None:
         self.share = _Share(group.quota.quota, group.weight, scale)
         self.share.decayed(usage.by_group.get(group.name, 0))
-        self._group = group
-        self._left = dict(group.quota.quota)
+        self.group = group
         self._levels = levels
         self._order = sorted(levels, reverse=True)
         self._usage = usage.by_user
@@ -114,8 +114,6 @@ class _Queue:
 
     def hold(self, amounts: Amounts, charge: int, user: str) -> None:
         """Count what a lease or a ranked work takes."""
-        for resource in self._left:
-            self._left[resource] -= amounts[resource]
         self.share.add(amounts, charge)
         self._user(user).add(amounts, charge)
 
@@ -137,11 +135,10 @@ class _Queue:
             self.advance()
         return None
 
-    def key(self, work: Work, needs: Amounts) -> Key:
+    def key(self, work: Work, *, inside: bool) -> Key:
         """Return what the group's head is compared by."""
         tier, value = self._order[-1]
-        outside = any(0 < needs[resource] > left for resource, left in self._left.items())
-        return tier, int(outside), value, self.share.value(), self._heap[0][0], work.submitted, work.id
+        return tier, int(not inside), value, self.share.value(), self._heap[0][0], work.submitted, work.id
 
     def advance(self) -> None:
         """Go on from the head: its user's next work takes its place."""
@@ -158,9 +155,8 @@ class _Queue:
         """Return the share of a user in the group."""
         found = self._shares.get(name)
         if found is None:
-            group = self._group
-            found = self._shares[name] = _Share(group.quota.quota, 1, self._scale)
-            found.decayed(self._usage.get((group.name, name), 0))
+            found = self._shares[name] = _Share(self.group.quota.quota, 1, self._scale)
+            found.decayed(self._usage.get((self.group.name, name), 0))
         return found
 
     def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int]:
@@ -174,9 +170,10 @@ class _Branch:
     A child that is only a name is a queue that nobody has opened.
     """
 
-    __slots__ = ("heap", "share")
+    __slots__ = ("heap", "name", "share")
 
-    def __init__(self, share: _Share) -> None:
+    def __init__(self, name: str, share: _Share) -> None:
+        self.name = name
         self.share = share
         self.heap: list[tuple[Key, _Branch | _Queue | str]] = []
 
@@ -195,7 +192,7 @@ class Ranking:
     ----------
     snapshot
         Leases, decayed usage and priority classes.
-    groups
+    limits
         The groups with their quotas as applied; they include those of all `works`.
     works
         What is to be ranked, sorted by submit time and id.
@@ -208,19 +205,20 @@ class Ranking:
     def __init__(
         self,
         snapshot: Snapshot,
-        groups: Mapping[str, Group],
+        limits: Limits,
         works: Iterable[Work],
         measure: Measure,
         eligible: Callable[[Work], bool],
     ) -> None:
         self._snapshot = snapshot
-        self._groups = groups
+        self._groups = groups = limits.groups
+        self._tallies = {name: Tally(tree) for name, tree in limits.trees.items()}
         self._measure = measure
         self._eligible = eligible
         most = sum(value for group in groups.values() for value in group.quota.quota.values())
         weight = max((group.weight for group in groups.values()), default=1)
         self._scale = 2 * (max(1, most) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
-        self._root = _Branch(_Share({}, 1, 0))
+        self._root = _Branch(ROOT, _Share({}, 1, 0))
         self._branches: dict[str, _Branch] = {}
         self._levels = self._sort_in(works)
         self._leases: defaultdict[str, list[Lease]] = defaultdict(list)
@@ -247,6 +245,7 @@ class Ranking:
         """Count `work` for its user, its group and all above, and find the new heads."""
         amounts, charge = self._measure(work), self._charge(work)
         queue.hold(amounts, charge, work.user)
+        self._count(work.group, amounts)
         queue.advance()
         node: _Branch | _Queue = queue
         key = self._key(queue)
@@ -256,22 +255,43 @@ class Ranking:
             node, key = branch, self._best(branch)
 
     def _best(self, branch: _Branch) -> Key | None:
-        """Return the key of a branch, opening its foremost queues until its head is known."""
-        while branch.heap and isinstance(name := branch.heap[0][1], str):
-            queue = self._open(name)
-            _put_first(branch.heap, self._key(queue), queue)
+        """Return the key of a branch, opening its foremost queues until its head is known.
+
+        A group's own queue may have come after others since it was looked at: what was ranked below the
+        group counts for it too.
+        """
+        while branch.heap:
+            known, node = branch.heap[0]
+            if isinstance(node, _Branch) or (isinstance(node, _Queue) and node.group.name != branch.name):
+                break
+            queue = self._open(node) if isinstance(node, str) else node
+            key = self._key(queue)
+            if queue is node and key == known:
+                break
+            _put_first(branch.heap, key, queue)
         return branch.key()
 
     def _open(self, name: str) -> _Queue:
         queue = _Queue(self._groups[name], self._levels[name], self._snapshot.usage, self._scale)
         for lease in self._leases.get(name, ()):
-            queue.hold(self._measure(lease), self._charge(lease), lease.user)
+            amounts = self._measure(lease)
+            queue.hold(amounts, self._charge(lease), lease.user)
+            if not self._branches:
+                self._count(name, amounts)
         queue.open()
         return queue
 
+    def _count(self, group: str, amounts: Amounts) -> None:
+        for resource, tally in self._tallies.items():
+            tally.add(group, amounts[resource])
+
     def _key(self, queue: _Queue) -> Key | None:
         work = queue.head(self._eligible)
-        return None if work is None else queue.key(work, self._measure(work))
+        if work is None:
+            return None
+        needs, name = self._measure(work), work.group
+        owed = self._groups[name].quota.quota
+        return queue.key(work, inside=all(self._tallies[r].left(name) >= needs[r] for r in owed))
 
     # -- building the tree
 
@@ -290,7 +310,7 @@ class Ranking:
         return found
 
     def _owed_below(self) -> dict[str, dict[str, int]]:
-        """Sum the quotas of each group and of all groups below it."""
+        """Sum the quotas of each group and of all groups below it, what they keep for themselves included."""
         owed: dict[str, dict[str, int]] = {name: {} for name in self._groups}
         for name, group in self._groups.items():
             for ancestor in self._upward(name):
@@ -313,7 +333,7 @@ class Ranking:
             for name in self._upward(leaf):
                 if name in parents and name not in self._branches:
                     share = _Share(owed[name], self._groups[name].weight, self._scale)
-                    self._branches[name] = _Branch(share)
+                    self._branches[name] = _Branch(name, share)
 
     def _count_above(self) -> None:
         """Count past usage and leases for the branches that their groups are in."""
@@ -323,8 +343,10 @@ class Ranking:
             for share in self._above(name):
                 share.decayed(nano)
         for lease in self._snapshot.leases:
+            amounts = self._measure(lease)
+            self._count(lease.group, amounts)
             for share in self._above(lease.group):
-                share.add(self._measure(lease), self._charge(lease))
+                share.add(amounts, self._charge(lease))
 
     def _above(self, group: str) -> list[_Share]:
         """Return the shares of the branches that a group is in."""

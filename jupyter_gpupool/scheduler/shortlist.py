@@ -14,7 +14,7 @@ from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.promises import Promises
-from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
+from jupyter_gpupool.scheduler.quota import CPUS, GPU
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
 
@@ -60,9 +60,8 @@ class Shortlist:
             cpus[lease.group] += lease.request.cpus_milli
             if lease.kind == "job":
                 self._running[lease.group, lease.user] += 1
-        owed = {name: group.quota.quota for name, group in board.limits.groups.items()}
-        self._without_gpus = {name for name, most in owed.items() if gpus[name] >= most[GPU]}
-        self._without_cpus = {name for name, most in owed.items() if cpus[name] >= most.get(CPUS, UNBOUNDED)}
+        self._without_gpus = {name for name, held in gpus.items() if held >= board.limits.potential(name, GPU)}
+        self._without_cpus = {name for name, held in cpus.items() if held >= board.limits.potential(name, CPUS)}
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
         self._inside: set[str] = set()

@@ -8,26 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jupyter_gpupool.scheduler.board import Board, Lack, Option
+from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.feasibility import Feasibility
-from jupyter_gpupool.scheduler.model import Promise, Reason, Work
+from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Lack
+from jupyter_gpupool.scheduler.model import Promise, Reason, Stop, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
+from jupyter_gpupool.scheduler.returns import Returns
 
 Facts = Mapping[str, object]
 Cause = tuple[Reason, Facts]
 Options = tuple[Option, ...]
 
+AT_ONCE = (Reason.USER_LIMIT, Reason.ARRAY_LIMIT)
+NEVER_BORROWED = ("lasting", "owned")
+
 
 class Judge:
     """Judges the works that wait after a pass."""
 
-    def __init__(self, board: Board, feasible: Feasibility, promises: Sequence[Promise]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        feasible: Feasibility,
+        promises: Sequence[Promise],
+        stops: Sequence[Stop] = (),
+    ) -> None:
         self._board = board
         self._feasible = feasible
         self._promises = promises
         self._now = board.time
         self._first: dict[Shelf, int] = {}
         self._lacks: dict[Lack, Facts] = {}
+        self._returns = Returns(board, stops)
         self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...]], Facts] = {}
 
     def unranked(self, work: Work) -> Cause:
@@ -60,16 +72,25 @@ class Judge:
         board, now = self._board, self._now
         if work.window is not None and not self._inside(work):
             return Reason.OUTSIDE_WINDOW, {"window": work.window, "opens": board.gate(work, now), "now": now}
-        lack = board.short(work)
-        if lack is not None and lack[0].cap.reason is Reason.USER_LIMIT:
-            return Reason.USER_LIMIT, self._lack(lack)
+        lacks = {lack.line.cap.reason: lack for lack in reversed(board.lacks(work))}
+        for reason in AT_ONCE:
+            if reason in lacks:
+                return reason, self._lack(lacks[reason])
         if work.not_before > now:
             return Reason.BACK_OFF, {"until": work.not_before, "now": now}
         options = board.options(work)
         if not options:
             return Reason.UNAVAILABLE, self._away(work)
-        if lack is not None:
-            return lack[0].cap.reason, self._lack(lack)
+        shared = lacks.get(Reason.GROUP_QUOTA)
+        if shared and (shared.line.cap.what in NEVER_BORROWED or not board.inside(work)):
+            return Reason.GROUP_QUOTA, self._lack(shared)
+        if Reason.BUDGET in lacks:
+            return Reason.BUDGET, self._lack(lacks[Reason.BUDGET])
+        facts = self._returns.facts(work, options, reached=shared is not None)
+        if facts is not None:
+            return Reason.RECLAIMING, {**facts, "room": self._room(options)}
+        if Reason.RESOURCES in lacks:
+            return Reason.RESOURCES, self._lack(lacks[Reason.RESOURCES])
         return self._behind(work, options, ahead)
 
     def _inside(self, work: Work) -> bool:
@@ -152,13 +173,16 @@ class Judge:
         found = self._lacks.get(lack)
         if found is None:
             line, need = lack
+            cap, limit = line.cap, line.most
+            used, unit = limit - line.free(self._now), CHARGE_UNIT if cap.reason is Reason.BUDGET else 1
             found = self._lacks[lack] = {
-                "what": line.cap.what,
-                "owner": line.cap.owner,
-                "used": line.profile.capacity - line.profile.at(self._now),
-                "limit": line.profile.capacity,
-                "need": need,
-                "frees": self._board.limits.next_end(line.cap),
+                "what": cap.resource if cap.reason is Reason.GROUP_QUOTA else cap.what,
+                "rule": cap.what,
+                "owner": cap.owner,
+                "used": used // unit,
+                "limit": limit // unit,
+                "need": need // unit,
+                "frees": self._board.limits.next_end(line),
                 "now": self._now,
             }
         return found

@@ -10,7 +10,7 @@ WEEK = 7 * 86400
 def order(snapshot):
     board = Board(snapshot, 0)
     ranking = Ranking(
-        snapshot, board.limits.groups, snapshot.waiting, board.measure, lambda work: not work.held
+        snapshot, board.limits, snapshot.waiting, board.measure, lambda work: not work.held
     )
     return [work.id for work in ranking]
 
