@@ -93,12 +93,12 @@ DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
 WEEK = Parameter("week", str, None, "this, last, 2026-W42, or a day of the week.")
 MONTH = Parameter("month", str, None, "this, last, or 2026-10.")
 GROUP = Parameter("group", str, None, "Only this group, with all below it.")
-BY_ALL = Parameter("all", bool, False, "Also those that are decided.")
-USER = Parameter("user", str, None, "Only what this user used.")
+BY_USER = Parameter("user", str, None, "Only what this user used.")
 AT = Parameter("at", str, None, "The moment, on the site's clocks unless it says otherwise; now by default.")
 GPU = Parameter("gpu", str, None, "Only this card: its UUID or how that begins, or node1:0.")
 
 USER = Parameter("user", str, None, "Whose server it would be.")
+ALL = Parameter("all", bool, False, "Also those that are decided.")
 GROUPS = Parameter("groups", str, None, "The user's groups on the Hub, separated by commas.")
 
 
