@@ -7,15 +7,27 @@ Never: who is asked (`stopping`): it reads what was decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.model import Lease, Seconds, Stop, Work
-from jupyter_gpupool.scheduler.quota import GPU
 
 NAMED = 3
 
 Facts = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """Leases whose cards come back to a group, what they hold of cards, and the facts about them."""
+
+    gpu_milli: int
+    facts: Facts
+
+
+NOTHING = Returning(0, {})
 
 
 class Returns:
@@ -26,67 +38,80 @@ class Returns:
         self._now = board.time
         self._rest = board.snapshot.settings.min_run_time
         self._asked = {stop.lease: stop.taker for stop in stops}
-        self._over: list[Lease] | None = None
-        self._claimed: dict[str, int] = {}
+        self._takers = {stop.taker for stop in stops}
+        self._claimed: dict[frozenset[str], int] = {}
+        self._found: dict[tuple[str, frozenset[str]], Returning] = {}
 
     def facts(self, work: Work, options: Sequence[Option], *, reached: bool) -> Facts | None:
         """Say who holds what `work` is owed, or leaves for it; None when nobody does.
+
+        Call it for works in rank order: what one of them waits for does not come back to the next.
 
         Parameters
         ----------
         reached
             Whether it is the quota of all that is used up, not the cards.
         """
-        mine = [lease for lease in self._board.snapshot.leases if self._asked.get(lease.id) == work.id]
-        if not mine and not reached and not self._board.inside(work):
+        if work.id in self._takers:
+            leases = self._board.snapshot.leases
+            return self._told([lease for lease in leases if self._asked.get(lease.id) == work.id]).facts
+        if not self._over or not self._board.inside(work):
             return None
-        holders = mine or self._holders(work, options, reached)
-        return self._told(holders) if holders else None
-
-    def _holders(self, work: Work, options: Sequence[Option], reached: bool) -> list[Lease]:
-        """Return who holds what a group is owed, unless works before this one wait for all of it."""
-        partitions = {option.bay.partition for option in options}
-        chain = self._board.limits.upward(work.group)
-        found = [
-            lease
-            for lease in self._borrowers(work)
-            if lease.placement.partition in partitions and self._is_above(lease.group, chain)
-        ]
-        if reached:
-            return found
+        where = frozenset(option.bay.partition for option in options)
+        found = self._back_to(work.group, where)
         need = min(option.gpu_milli for option in options)
-        where = " ".join(sorted(partitions))
-        claimed = self._claimed.get(where, 0)
         idle = 1000 * sum(option.shelf.idle() for option in options)
-        if not need or sum(lease.placement.gpu_milli for lease in found) < claimed + need - idle:
-            return []
-        self._claimed[where] = claimed + max(0, need - idle)
+        claimed = self._claimed.get(where, 0) + max(0, need - idle)
+        if found.gpu_milli < (1 if reached else max(need and claimed, 1)):
+            return None
+        self._claimed[where] = claimed
+        return found.facts
+
+    def _back_to(self, group: str, where: frozenset[str]) -> Returning:
+        """Return what others hold that `group` is owed."""
+        key = group, where
+        found = self._found.get(key)
+        if found is None:
+            chain = self._board.limits.upward(group)
+            others = [
+                lease
+                for lease, above, top in self._over
+                if (top != chain[-1] if above else self._is_above(lease.group, chain))
+                and lease.placement.partition in where
+            ]
+            found = self._found[key] = self._told(others) if others else NOTHING
         return found
 
-    def _borrowers(self, work: Work) -> Iterable[Lease]:
-        """Return the jobs that stand above quota, or were asked to stop, other groups' first."""
-        if self._over is None:
-            limits = self._board.limits
-            over = {name: bool(limits.excess(name)) for name in limits.groups}
-            self._over = [
-                lease
-                for lease in self._board.snapshot.leases
-                if lease.kind == "job" and (over[lease.group] or self._leaves(lease))
-            ]
-        return (lease for lease in self._over if lease.group != work.group)
+    @cached_property
+    def _over(self) -> list[tuple[Lease, bool, str]]:
+        """List the jobs of groups above quota and those asked to stop, with the topmost group of each.
+
+        The second says whether all groups up to that one are above quota, too.
+        """
+        limits = self._board.limits
+        groups = {lease.group for lease in self._board.snapshot.leases if lease.kind == "job"}
+        chains = {name: limits.upward(name) for name in groups}
+        over = {name for chain in chains.values() for name in chain if limits.excess(name)}
+        found = []
+        for lease in self._board.snapshot.leases:
+            if lease.kind == "job" and (lease.group in over or self._leaves(lease)):
+                chain = chains[lease.group]
+                found.append((lease, self._leaves(lease) or over.issuperset(chain), chain[-1]))
+        return found
 
     def _is_above(self, group: str, taker: Sequence[str]) -> bool:
         """Say whether a group, and those above it up to the common ancestor, use more than they own."""
         limits = self._board.limits
-        return all(limits.excess(name) for name in limits.upward(group) if name not in taker)
+        below = [name for name in limits.upward(group) if name not in taker]
+        return bool(below) and all(map(limits.excess, below))
 
     def _leaves(self, lease: Lease) -> bool:
         return lease.asked is not None or lease.id in self._asked
 
-    def _told(self, holders: Sequence[Lease]) -> Facts:
+    def _told(self, holders: Sequence[Lease]) -> Returning:
         leaving = [lease for lease in holders if self._leaves(lease)]
         named = leaving or holders
-        return {
+        facts = {
             "groups": sorted({lease.group for lease in named}),
             "jobs": sorted(lease.work for lease in named)[:NAMED],
             "more": max(0, len(named) - NAMED),
@@ -95,6 +120,7 @@ class Returns:
             "latest": max(map(self._gone, named)),
             "now": self._now,
         }
+        return Returning(sum(lease.placement.gpu_milli for lease in holders), facts)
 
     def _gone(self, lease: Lease) -> Seconds:
         """Return when a lease is gone at the latest, were it asked as soon as it may be."""
