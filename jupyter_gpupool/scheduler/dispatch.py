@@ -1,35 +1,47 @@
-"""What starts now and what is promised: one pass over the board.
+"""What starts now, what is promised and who is asked to stop: one pass over the board.
 
-Owns: the order of a pass: promises are carried, sessions placed, moved promises repaired, jobs
-started, promised or passed over in rank order; and which works a fast pass may leave out because
-they cannot start.
-Never: estimates (`forecast`), reasons (`verdicts`).
+Owns: the order of a pass: promises are carried, sessions placed, moved promises repaired, jobs started,
+promised or passed over in rank order; where promises give way and room is asked for; and which works a fast
+pass may leave out because nothing can be done for them.
+Never: estimates (`forecast`), reasons (`verdicts`), the rules of giving way (`precedence`, `stopping`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.feasibility import Feasibility
-from jupyter_gpupool.scheduler.model import Placement, Reason, Seconds, Snapshot, Start, Work
-from jupyter_gpupool.scheduler.promises import Promises
+from jupyter_gpupool.scheduler.model import Placement, Promise, Reason, Seconds, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.precedence import Precedence
+from jupyter_gpupool.scheduler.promises import Moved, Promises
 from jupyter_gpupool.scheduler.ranking import Ranking
 from jupyter_gpupool.scheduler.shortlist import Shortlist
+from jupyter_gpupool.scheduler.timeline import FOREVER
+
+UNPROMISED = {Reason.USER_LIMIT, Reason.ARRAY_LIMIT, Reason.BUDGET}
 
 
 class Dispatch:
-    """One pass; `run` once, then read `starts`, `promises` and `order` (what still waits, best first)."""
+    """One pass: `run` once, then read `starts`, `promises`, the stops of `clearing`, and `order`.
+
+    `order` is what still waits, best first.
+    """
 
     def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
         self.board = Board(snapshot, now)
         self.feasible = Feasibility(snapshot, self.board.floor, self.board.limits)
+        self.promises = Promises(self.board, self.eligible)
+        self.clearing = Clearing(self.board, self.promises)
         self.starts: list[Start] = []
         self.order: list[Work] = []
+        self._precedence = Precedence(self.board)
         self._now = now
         self._snapshot = snapshot
         self._freed = False
-        self.promises: Promises
+        self._changed = False
 
     def eligible(self, work: Work) -> bool:
         """Say whether work takes part at all: not held, invalid or impossible, and not after other work."""
@@ -37,27 +49,25 @@ class Dispatch:
 
     def run(self, works: Iterable[Work] | None = None) -> None:
         """Go through all that waits, or through `works` of it."""
-        self.promises = Promises(self.board, self.eligible)
         for work in self._ranked(self._snapshot.waiting if works is None else works):
             self._serve(work)
         self.promises.repair()
         self._catch_up()
 
     def run_fast(self) -> bool:
-        """Go through what could start, and through the rest only where promises are free; stop early.
+        """Go through what could start or take room, and through the rest only where promises are free.
 
         What starts is what `run` starts in its first round. Returns False when a start made room for
         works that were left out: then `run` must decide.
         """
-        self.promises = Promises(self.board, self.eligible)
-        shortlist = Shortlist(self.board, self.promises)
-        served: set[int] = set()
-        candidate = shortlist.candidate(served)
+        shortlist = Shortlist(self.board, self.promises, self.clearing)
+        candidate = shortlist.candidate(self._precedence.ahead)
         for work in self._ranked(shortlist.choose()) if candidate else ():
-            served.add(work.id)
-            if self._serve(work):
+            self._changed = False
+            self._serve(work)
+            if self._changed:
                 shortlist.look_again()
-            candidate = shortlist.candidate(served)
+            candidate = shortlist.candidate(self._precedence.ahead)
             if candidate is None:
                 break
             if not shortlist.ranks(candidate):
@@ -66,30 +76,42 @@ class Dispatch:
         return True
 
     def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
-        """Yield works in order; promises that sessions moved are repaired before the first job."""
+        """Yield works in order; promises that were moved are repaired before the next job."""
         board = self.board
         for work in Ranking(self._snapshot, board.limits, works, board.measure, self.eligible):
             if work.kind == "job":
                 self.promises.repair()
             yield work
 
-    def _serve(self, work: Work) -> bool:
+    def _serve(self, work: Work) -> None:
         started = self._start_session(work) if work.kind == "session" else self._start_job(work)
         if not started:
             self.order.append(work)
-        return started
+        self._precedence.ahead.add(work.id)
+
+    # -- sessions
 
     def _start_session(self, work: Work) -> bool:
+        """Start a session, before which all promises of jobs give way, or keep room that it gets soon."""
         if self.board.gate(work, self._now) != self._now:
             return False
+        own = self.promises.lift(work)
         if self._try(work):
             return True
-        if not self.promises.any_due() and not self.board.fits_for_a_moment(work):
-            return False
-        lifted = self.promises.lift_all()
-        started = self._try(work)
-        self.promises.put_back(lifted, f"session {work.id}")
+        lifted: list[Moved] = []
+        started = False
+        hopeful = own is None and self.clearing.may_claim(work)
+        if hopeful or self.promises.any_due() or self.board.fits_for_a_moment(work):
+            lifted = self.promises.lift_if(lambda other: f"session {work.id}" if other.kind == "job" else "")
+            started = self._try(work)
+            if hopeful and not started:
+                self._clear(work, None)
+        if own is not None and not started:
+            self.promises.sooner(work, own)
+        self.promises.put_back(lifted)
         return started
+
+    # -- jobs
 
     def _start_job(self, work: Work) -> bool:
         board, promises, now = self.board, self.promises, self._now
@@ -100,11 +122,61 @@ class Dispatch:
             return True
         if promise is not None:
             self._freed = promises.sooner(work, promise) or self._freed
-        elif promises.open_to(work.group) and self._may_be_promised(work):
-            found = board.earliest(work)
-            if found is not None:
-                promises.give(work, *found)
+        elif self._overtake(work, ready):
+            return True
+        if ready and self._may_be_promised(work):
+            self._take_back(work)
         return False
+
+    def _overtake(self, work: Work, ready: bool) -> bool:
+        """Promise a job a start if it may have a promise; it goes before those that give way to it.
+
+        Returns whether it could start at once.
+        """
+        board, promises, precedence = self.board, self.promises, self._precedence
+        wants = promises.open_to(work.group) and self._may_be_promised(work)
+        found = board.earliest(work) if wants else None
+        if not precedence.may_overtake(work) or not (wants or (ready and board.fits_for_a_moment(work))):
+            self._give(work, found)
+            return False
+        lifted = promises.lift_if(lambda other: precedence.overtakes(work, other))
+        started = bool(lifted) and ready and self._try(work)
+        if not started:
+            sooner = board.earliest(work, found[0] if found else FOREVER) if wants and lifted else None
+            self._give(work, sooner or found)
+        promises.put_back(lifted)
+        self._changed |= bool(lifted)
+        return started
+
+    def _give(self, work: Work, found: tuple[Seconds, Placement] | None) -> None:
+        if found is not None:
+            self.promises.give(work, *found)
+
+    def _take_back(self, work: Work) -> None:
+        """Ask others to stop for a job that is owed room, where nothing sooner is promised to it."""
+        own = self.promises.get(work.id)
+        if not self.clearing.may_take(work, own):
+            return
+        self.promises.lift(work)
+        lifted = self.promises.lift_if(lambda other: self._precedence.takes_back(work, other))
+        if not self._clear(work, own) and own is not None:
+            self.promises.restore(own)
+        self.promises.put_back(lifted)
+
+    def _clear(self, work: Work, own: Promise | None) -> bool:
+        """Keep room that comes within a grace, by itself or since others are asked; say whether there is."""
+        room = self.clearing.room(work)
+        if room is None or (own is not None and own.start <= room.start):
+            return False
+        if own is None:
+            self.promises.give(work, room.start, room.placement)
+        else:
+            self.promises.restore(replace(own, start=room.start, placement=room.placement))
+        self.clearing.ask(room)
+        self._changed = True
+        return True
+
+    # -- afterwards
 
     def _catch_up(self) -> None:
         """Start jobs that were passed over, where a promise that started or came sooner left room."""
@@ -128,12 +200,16 @@ class Dispatch:
         if work.not_before > self._now:
             return False
         short = self.board.short(work)
-        return short is None or short[0].cap.reason is not Reason.USER_LIMIT
+        return short is None or short[0].cap.reason not in UNPROMISED
 
     def _try(self, work: Work) -> bool:
         found = self.board.attempt(work)
         if not isinstance(found, Placement):
             return False
+        borrowed = work.kind == "job" and not self.board.inside(work)
         self.board.start(work, found)
-        self.starts.append(Start(work.id, found))
+        self.starts.append(Start(work.id, found, borrowed))
+        self.clearing.started()
+        self._precedence.started()
+        self._changed = True
         return True

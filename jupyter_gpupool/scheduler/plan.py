@@ -16,7 +16,7 @@ from jupyter_gpupool.scheduler.verdicts import Judge
 
 
 def plan(snapshot: Snapshot, now: Seconds) -> Plan:
-    """Decide what starts now, what is promised, and why and until when the rest waits.
+    """Decide what starts now, who is asked to stop, what is promised, and why and until when the rest waits.
 
     Parameters
     ----------
@@ -29,16 +29,16 @@ def plan(snapshot: Snapshot, now: Seconds) -> Plan:
 
 
 def fill(snapshot: Snapshot, now: Seconds) -> Plan:
-    """Decide only what starts now: the fast pass after a job's end.
+    """Decide only what starts now and who is asked to stop for it: the fast pass after a job's end.
 
-    Its starts are the first of those that `plan` would make. Its `verdicts` are empty; its promises and
-    moves are to be recorded like those of `plan`.
+    Its starts are the first of those that `plan` would make. Its `verdicts` are empty; its promises, moves
+    and stops are to be taken like those of `plan`.
     """
     dispatch = Dispatch(snapshot, now)
     if not dispatch.run_fast():
         dispatch = Dispatch(snapshot, now)
         dispatch.run()
-    return Plan(tuple(dispatch.starts), dispatch.promises.all(), dispatch.promises.moves(), {})
+    return _plan(dispatch, {})
 
 
 def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[int, Placement]]:
@@ -64,4 +64,11 @@ def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[in
         for id_, (reason, facts) in judged.items()
     }
     places = {id_: placement for id_, (_, placement) in estimates.items()}
-    return Plan(tuple(dispatch.starts), promises, dispatch.promises.moves(), verdicts), places
+    return _plan(dispatch, verdicts), places
+
+
+def _plan(dispatch: Dispatch, verdicts: Mapping[int, Verdict]) -> Plan:
+    promises = dispatch.promises
+    return Plan(
+        tuple(dispatch.starts), promises.all(), promises.moves(), verdicts, tuple(dispatch.clearing.stops)
+    )

@@ -1,18 +1,20 @@
 """Expected starts that are reserved.
 
-Owns: carrying promises from one plan to the next, where they stay unless a named event moves them.
-Never: who gets a new one (see `dispatch`).
+Owns: carrying promises from one plan to the next, where they stay unless a named event moves them; taking
+them off the board for work that goes before them, and putting them back.
+Never: who gets a new one, or goes before one (see `dispatch`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.model import Lease, Placement, Promise, PromiseMove, Seconds, Work
+from jupyter_gpupool.scheduler.causes import cause_of
+from jupyter_gpupool.scheduler.model import Placement, Promise, PromiseMove, Seconds, Work
 
-POLICY_CHANGE = "policy change"
+Moved = tuple[Promise, str]  # a promise, and the cause to be named if it moves later; empty: to be found
 
 
 class Promises:
@@ -23,7 +25,7 @@ class Promises:
         self._board = board
         self._now = board.time
         self._reserved: dict[int, Promise] = {}
-        self._broken: list[tuple[Promise, str | None]] = []
+        self._broken: list[Moved] = []
         self._causes: dict[int, str] = {}
         made = {promise.work for promise in snapshot.promises}
         self._works = {work.id: work for work in snapshot.waiting if work.id in made} if made else {}
@@ -32,9 +34,9 @@ class Promises:
         ):
             work = self._works.get(promise.work)
             if work is not None and eligible(work):
-                self._keep(promise, None)
+                self._keep(promise, "")
         kept = [*self._reserved, *(promise.work for promise, _ in self._broken)]
-        self.carried = {id_: self._works[id_] for id_ in kept}
+        self.carried = {id_: self._works[id_] for id_ in kept if self._works[id_].kind == "job"}
         self._left = snapshot.settings.promises - len(self.carried)
         self._given = Counter(work.group for work in self.carried.values())
 
@@ -64,11 +66,17 @@ class Promises:
         """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
         return self._left > 0 and self._given[group] < self._board.snapshot.settings.promises_per_group
 
+    def due_by(self, group: str, time: Seconds) -> list[Work]:
+        """Return the works of a group that are promised a start by `time`."""
+        due = (self._works[one.work] for one in self._reserved.values() if one.start <= time)
+        return [work for work in due if work.group == group]
+
     def give(self, work: Work, start: Seconds, placement: Placement) -> None:
         """Promise a start to a work that had none."""
         self._works[work.id] = work
-        self._left -= 1
-        self._given[work.group] += 1
+        if work.kind == "job":
+            self._left -= 1
+            self._given[work.group] += 1
         self._reserve(Promise(work.id, start, placement, self._now))
 
     def lift(self, work: Work) -> Promise | None:
@@ -88,17 +96,18 @@ class Promises:
         self._reserve(Promise(work.id, *found, promise.made) if found else promise)
         return found is not None
 
-    def lift_all(self) -> list[Promise]:
-        """Take all promises off the board, for a session that comes before them."""
-        lifted = list(self._reserved.values())
-        for promise in lifted:
+    def lift_if(self, cause: Callable[[Work], str]) -> list[Moved]:
+        """Take promises off the board for work that goes before them: those for which there is a cause."""
+        caused = [(one, cause(self._works[one.work])) for one in self._reserved.values()]
+        lifted = [moved for moved in caused if moved[1]]
+        for promise, _ in lifted:
             self._book(promise, -1)
-        self._reserved.clear()
+            del self._reserved[promise.work]
         return lifted
 
-    def put_back(self, lifted: list[Promise], cause: str | None) -> None:
-        """Reserve lifted promises again; those that no longer fit are moved later, for `cause`."""
-        for promise in lifted:
+    def put_back(self, lifted: Iterable[Moved]) -> None:
+        """Reserve lifted promises again; those that no longer fit are moved later, for their cause."""
+        for promise, cause in lifted:
             self._keep(promise, cause)
 
     def repair(self) -> None:
@@ -114,15 +123,17 @@ class Promises:
             start, placement = found
             self._reserve(Promise(work.id, start, placement, promise.made))
             if start > promise.start and work.id not in self._causes:
-                self._causes[work.id] = cause or self._cause(work, promise)
+                self._causes[work.id] = cause or cause_of(self._board, work, promise)
 
-    def _keep(self, promise: Promise, cause: str | None) -> None:
+    def _keep(self, promise: Promise, cause: str) -> None:
         work = self._works[promise.work]
         start = max(promise.start, self._now)
         if self._board.holds(work, promise.placement, start):
             self._reserve(Promise(work.id, start, promise.placement, promise.made))
-        else:
+        elif work.kind == "job":
             self._broken.append((promise, cause))
+        else:
+            self._causes[work.id] = cause or cause_of(self._board, work, promise)
 
     def _reserve(self, promise: Promise) -> None:
         self._reserved[promise.work] = promise
@@ -130,43 +141,5 @@ class Promises:
 
     def _book(self, promise: Promise, sign: int) -> None:
         work = self._works[promise.work]
-        self._board.book(work, promise.placement, promise.start, promise.start + work.limit, sign)
-
-    def _cause(self, work: Work, promise: Promise) -> str:
-        """Name what made a promise impossible: a card, a lease in its way, back-off, or the policy."""
-        board, now = self._board, self._now
-        uuids = {share.uuid for share in promise.placement.gpus}
-        for uuid in sorted(uuids):
-            card = board.floor.cards.get(uuid)
-            if card is None:
-                return f"card {uuid} was lost"
-            if not card.in_bay:
-                return f"card {card.gpu.index} of {card.gpu.node} is not available"
-        if work.not_before > promise.start:
-            return "a failed start, which is tried again later"
-        if work.window is not None and promise.start < now and board.gate(work, now) != now:
-            return f"window {work.window} closed before it could start"
-        nodes = set(promise.placement.nodes)
-
-        def distance(lease: Lease) -> int:
-            if uuids & {share.uuid for share in lease.placement.gpus}:
-                return 0
-            near = lease.group == work.group or lease.user == work.user or nodes & set(lease.placement.nodes)
-            return 1 if near else 2
-
-        leases = sorted(board.snapshot.leases, key=distance)
-        for lease in leases:
-            if lease.end <= now:
-                return f"late end of {lease.kind} {lease.work}"
-        longer = [lease for lease in leases if lease.end > promise.start]
-        for lease in longer:
-            if lease.kind == "session" and lease.start >= promise.made and distance(lease) < 2:
-                return f"session {lease.work}"
-        for lease in longer:
-            if distance(lease) == 0:
-                return f"extension of {lease.kind} {lease.work}"
-        overdue = [other for other in board.snapshot.promises if other.start < now and other is not promise]
-        if overdue:
-            nearest = max(overdue, key=lambda one: bool(uuids & {share.uuid for share in one.placement.gpus}))
-            return f"late start of job {nearest.work}"
-        return POLICY_CHANGE
+        end = self._board.end_of(work, promise.placement, promise.start)
+        self._board.book(work, promise.placement, promise.start, end, sign)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.card import NOBODY
+from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU
@@ -47,9 +48,10 @@ class Room:
 class Shortlist:
     """The works of one snapshot that could start now, looked for only as far as needed."""
 
-    def __init__(self, board: Board, promises: Promises) -> None:
+    def __init__(self, board: Board, promises: Promises, clearing: Clearing) -> None:
         self._board = board
         self._promises = promises
+        self._clearing = clearing
         self._shelves = board.floor.shelves("job")
         self._largest = max((shelf.bay.largest for shelf in self._shelves), default=0)
         gpus: Counter[str] = Counter()
@@ -60,8 +62,12 @@ class Shortlist:
             cpus[lease.group] += lease.request.cpus_milli
             if lease.kind == "job":
                 self._running[lease.group, lease.user] += 1
-        self._without_gpus = {name for name, held in gpus.items() if held >= board.limits.potential(name, GPU)}
-        self._without_cpus = {name for name, held in cpus.items() if held >= board.limits.potential(name, CPUS)}
+        self._without_gpus = {
+            name for name, held in gpus.items() if held >= board.limits.potential(name, GPU)
+        }
+        self._without_cpus = {
+            name for name, held in cpus.items() if held >= board.limits.potential(name, CPUS)
+        }
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
         self._inside: set[str] = set()
@@ -82,8 +88,8 @@ class Shortlist:
             return list(waiting)
         tops = {name: self._top(name) for name in groups}
         chosen = {tops[work.group] for work in self._special}
-        for work in waiting if self._rooms else ():
-            if tops[work.group] not in chosen and self._could_start(work):
+        for work in waiting:
+            if tops[work.group] not in chosen and self._is_hopeful(work):
                 chosen.add(tops[work.group])
         self._inside = {name for name in groups if tops[name] in chosen}
         return [work for work in waiting if work.group in self._inside]
@@ -108,10 +114,10 @@ class Shortlist:
             if work.id not in served and self._is_due(work):
                 return work
             self._next_special += 1
-        waiting = self._board.snapshot.waiting if self._rooms else ()
+        waiting = self._board.snapshot.waiting
         while self._next < len(waiting):
             work = waiting[self._next]
-            if work.id not in served and self._could_start(work):
+            if work.id not in served and self._is_hopeful(work):
                 return work
             self._next += 1
         return None
@@ -120,7 +126,20 @@ class Shortlist:
         """Say whether `work` is among those that `choose` returned."""
         return work.group in self._inside
 
+    def _is_hopeful(self, work: Work) -> bool:
+        return self._could_start(work) or self._could_take(work)
+
+    def _could_take(self, work: Work) -> bool:
+        """Say whether others could be asked to stop for `work`."""
+        if work.kind == "session" or work.held or work.invalid or work.after:
+            return False
+        if work.not_before > self._board.time or not self._may_run_more(work):
+            return False
+        return self._clearing.may_take(work, self._promises.get(work.id))
+
     def _could_start(self, work: Work) -> bool:
+        if not self._rooms:
+            return False
         request = work.request
         gpus, mib = request.gpus, request.gpu_mib
         spread = gpus > self._largest

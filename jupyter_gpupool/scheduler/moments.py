@@ -1,0 +1,79 @@
+"""When something changes by itself.
+
+Owns: the next moment at which a plan may differ though nobody did anything: windows, hand-backs, back-off,
+promises, reservations, budgets, the end of a protection. Never: ends of work, which are events of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jupyter_gpupool.scheduler.ends import Ends
+from jupyter_gpupool.scheduler.model import Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.quota import GPU, QuotaTree, held
+from jupyter_gpupool.scheduler.stopping import asked_at
+
+
+def next_moment(snapshot: Snapshot, now: Seconds) -> Seconds | None:
+    """Return the next moment after `now` at which something changes for what waits or runs.
+
+    Returns
+    -------
+    int or None
+        Seconds since the epoch, UTC; None when nothing will change until somebody does something.
+    """
+    return min((moment for moment in _moments(snapshot, now) if moment > now), default=None)
+
+
+def _moments(snapshot: Snapshot, now: Seconds) -> Iterator[Seconds]:
+    ends = Ends(snapshot, now)
+    if any(partition.lend for partition in snapshot.partitions.values()):
+        asks = (asked_at(lease, ends) for lease in snapshot.leases)
+        yield from (moment for moment in asks if moment is not None)
+    works = [work for work in snapshot.waiting if not (work.held or work.invalid or work.after)]
+    if not works:
+        return
+    yield from (work.not_before for work in works)
+    yield from (promise.start for promise in snapshot.promises)
+    yield from (edge for found in snapshot.reservations for edge in (found.start, found.end))
+    yield from (end for budget in snapshot.budgets.values() for end in budget.ends)
+    yield from _windows(snapshot, works)
+    yield from _caps_of_sessions(snapshot, works)
+    yield from _protections(snapshot, works)
+
+
+def _windows(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Seconds]:
+    """Yield the edges of the windows that works name, and those between which cards are lent."""
+    named = {work.window for work in works if work.window is not None}
+    lends = [partition.lend for partition in snapshot.partitions.values() if partition.lend is not None]
+    for name in named | {lend.window for lend in lends}:
+        yield from (edge for window in snapshot.windows.get(name, ()) for edge in window)
+    for lend in lends:
+        if lend.by_day:
+            yield from (end + lend.settle for _, end in snapshot.windows.get(lend.window, ()))
+
+
+def _caps_of_sessions(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Seconds]:
+    """Yield when jobs that cannot resume no longer count against sessions and long jobs of their group."""
+    waiting = {work.group for work in works if work.kind == "session" or not work.resumable}
+    for lease in snapshot.leases:
+        if lease.kind == "job" and not lease.resumable and lease.group in waiting:
+            yield lease.end - snapshot.settings.borrow_max_time
+
+
+def _protections(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Seconds]:
+    """Yield when jobs may be asked to stop, where somebody waits who is owed cards."""
+    young = [lease for lease in snapshot.leases if lease.resumable and lease.asked is None]
+    if not young or not _owed(snapshot, works):
+        return
+    yield from (lease.start + snapshot.settings.min_run_time for lease in young)
+
+
+def _owed(snapshot: Snapshot, works: Iterable[Work]) -> bool:
+    """Say whether some group that waits has less than it owns, or a class that preempts waits."""
+    tree = QuotaTree(snapshot.groups, GPU, 0)
+    used = tree.usage(held(snapshot.leases, {}, GPU))
+    preempting = {name for name, cls in snapshot.priorities.items() if cls.preempts}
+    return any(
+        work.priority in preempting or used.get(work.group, 0) < tree.subtree(work.group) for work in works
+    )

@@ -1,0 +1,58 @@
+"""Before whose promises a job goes.
+
+Owns: the rule by which a promise gives way to later work that ranks before it: to work inside quota, if it
+would borrow itself; to a higher class that pays more, or preempts, if it is of a lower one.
+Never: moving a promise (`promises`). Sessions go before all promises of jobs.
+"""
+
+from __future__ import annotations
+
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.model import Work
+from jupyter_gpupool.scheduler.ranking import CHARGE_UNIT, class_value
+from jupyter_gpupool.scheduler.stopping import PLAIN
+
+
+class Precedence:
+    """The rule in one pass; `ahead` are the works whose turn has been: they give way to none that follows."""
+
+    def __init__(self, board: Board) -> None:
+        self.ahead: set[int] = set()
+        self._board = board
+        self._inside: dict[int, bool] = {}
+
+    def started(self) -> None:
+        """Take note of a start: groups hold more now."""
+        self._inside.clear()
+
+    def may_overtake(self, work: Work) -> bool:
+        """Say whether a job could go before any promise."""
+        return self._pays(work) or self._is_inside(work)
+
+    def overtakes(self, work: Work, other: Work) -> str:
+        """Return why the promise of `other` gives way to a job, to be named if it moves; else nothing."""
+        if other.kind != "job" or other.id in self.ahead:
+            return ""
+        if self._is_inside(work) and not self._is_inside(other):
+            return f"job {work.id} inside quota of {work.group}"
+        if self._pays(work) and self._value(other) < self._value(work):
+            return f"job {work.id} of higher class {work.priority}"
+        return ""
+
+    def takes_back(self, work: Work, other: Work) -> str:
+        """Return the same for a job for which others are asked to stop."""
+        return self.overtakes(work, other) and f"reclaim for job {work.id} of {work.group}"
+
+    def _pays(self, work: Work) -> bool:
+        cls = self._board.snapshot.priorities.get(work.priority, PLAIN)
+        return cls.charge_milli > CHARGE_UNIT or cls.preempts
+
+    def _value(self, work: Work) -> int:
+        snapshot = self._board.snapshot
+        return class_value(work, snapshot.priorities, snapshot.settings.age_step)
+
+    def _is_inside(self, work: Work) -> bool:
+        found = self._inside.get(work.id)
+        if found is None:
+            found = self._inside[work.id] = self._board.inside(work)
+        return found

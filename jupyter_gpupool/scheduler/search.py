@@ -1,0 +1,162 @@
+"""Who must leave so that a taker fits.
+
+Owns: the trial on the board: victims go in order until some node could hold the taker, then all but the
+fewest of those stay. Never: who may be asked at all (`stopping`, `clearing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from jupyter_gpupool.scheduler.board import Board, Option
+from jupyter_gpupool.scheduler.card import Card
+from jupyter_gpupool.scheduler.model import Kind, Mib, Placement, Reason, Seconds, Stop, Work
+from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
+from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where and when a taker can start, and who is asked to stop for it."""
+
+    start: Seconds
+    placement: Placement
+    stops: tuple[Stop, ...] = ()
+
+
+class Holders:
+    """Who is on which card, until when."""
+
+    def __init__(self, board: Board) -> None:
+        self._on_card: dict[str, list[tuple[int, Kind, Mib, Seconds]]] = {}
+        for lease in board.snapshot.leases:
+            whole = lease.whole or board.limits.ends.lent(lease.kind, lease.placement.partition)
+            for share in lease.placement.gpus:
+                card = board.floor.cards.get(share.uuid)
+                if card is not None:
+                    taken = card.memory if whole else share.mib
+                    held = lease.id, lease.kind, taken, board.expected_end(lease)
+                    self._on_card.setdefault(share.uuid, []).append(held)
+
+    def free(self, card: Card, kind: Kind, gone: Collection[int], at: Seconds) -> Mib:
+        """Return what is free on a card for one kind of work at a time, without those that are `gone`."""
+        free = card.memory
+        for lease, holder, mib, end in self._on_card.get(card.gpu.uuid, ()):
+            if end > at and lease not in gone:
+                free -= mib if holder == kind else card.memory
+        return free
+
+
+class Search:
+    """The search for one taker that is to start by `until`.
+
+    Its group is to be inside quota when it takes `wanted` more and those whom it preempts have left; None if
+    that is no condition.
+    """
+
+    def __init__(
+        self, board: Board, holders: Holders, work: Work, wanted: Amounts | None, until: Seconds
+    ) -> None:
+        self._board = board
+        self._holders = holders
+        self._work = work
+        self._wanted = wanted
+        self._until = until
+        self._gone: dict[int, Victim] = {}
+
+    def run(self, victims: Sequence[Victim], excess: Excess, lacks: Collection[str]) -> Room | None:
+        """Return the first room that victims, taken in order, make on a node or, if need be, on several."""
+        if self._is_spread():
+            left = excess.copy()
+            return self._try([victim for victim in victims if left.take(victim, lacks)], None)
+        gone: dict[str, list[Victim]] = {}
+        lefts: dict[str, Excess] = {}
+        for victim in victims:
+            for node in victim.lease.placement.nodes:
+                if node not in lefts:
+                    lefts[node] = excess.copy()
+                if lefts[node].take(victim, lacks):
+                    gone.setdefault(node, []).append(victim)
+                    room = self._try(gone[node], (node,)) if self._could_hold(node, gone[node]) else None
+                    if room is not None:
+                        return room
+        return None
+
+    def _is_spread(self) -> bool:
+        """Say whether those who must leave may be on several nodes: for a larger job, or for quota alone."""
+        largest = max((option.bay.largest for option in self._board.options(self._work)), default=0)
+        return self._work.request.gpus > largest or self._board.short(self._work) is not None
+
+    def _could_hold(self, node: str, gone: Sequence[Victim]) -> bool:
+        """Say whether the cards of a node are enough for the taker, with these gone."""
+        ids = {victim.lease.id for victim in gone}
+        for option in self._board.options(self._work):
+            site = option.bay.site_of.get(node)
+            if site is not None:
+                free = (self._holders.free(card, self._work.kind, ids, self._until) for card in site.cards)
+                if sum(mib >= option.size.mib for mib in free) >= option.size.cards:
+                    return True
+        return False
+
+    def _try(self, victims: Sequence[Victim], nodes: Collection[str] | None) -> Room | None:
+        """Return the room that the fewest of `victims` make; the board is left as it was."""
+        needed = fewest(victims, lambda chosen: self._fits_without(chosen, nodes) is not None)
+        found = None if needed is None else self._fits_without(needed, nodes)
+        self._let_go(())
+        if needed is None or found is None:
+            return None
+        stops = (Stop(one.lease.work, one.lease.id, one.cause, self._work.id) for one in needed)
+        return Room(*found, tuple(stops))
+
+    def _fits_without(
+        self, victims: Sequence[Victim], nodes: Collection[str] | None
+    ) -> tuple[Seconds, Placement] | None:
+        if not self._is_owed(victims):
+            return None
+        self._let_go(victims)
+        return self._board.earliest(self._work, self._until + 1, nodes)
+
+    def _is_owed(self, victims: Sequence[Victim]) -> bool:
+        """Say whether the taker's group is inside quota, without those of its own that it preempts."""
+        if self._wanted is None:
+            return True
+        own = [victim.amounts for victim in victims if victim.cause == "preempt"]
+        left = {name: amount - sum(one[name] for one in own) for name, amount in self._wanted.items()}
+        return self._board.limits.inside(self._work.group, left)
+
+    def _let_go(self, victims: Sequence[Victim]) -> None:
+        """Let these, and nobody else, leave at the end of their grace."""
+        ids = {victim.lease.id for victim in victims}
+        for victim in self._gone.values():
+            if victim.lease.id not in ids:
+                self._board.lengthen(victim.lease)
+        for victim in victims:
+            if victim.lease.id not in self._gone:
+                self._board.shorten(victim.lease, self._board.time + victim.lease.grace)
+        self._gone = {victim.lease.id: victim for victim in victims}
+
+
+def lacking(board: Board, work: Work) -> frozenset[str]:
+    """Return the resources of which there is too little for `work` at this moment."""
+    options, now = board.options(work), board.time
+    short = {
+        line.cap.resource
+        for option in options
+        for line, need in option.needs
+        if line.cap.reason is Reason.GROUP_QUOTA and line.free(now) < need
+    }
+    needed = {name for name, amount in board.measure(work).items() if amount}
+    if not any(option.shelf.may_hold(option.size) for option in options):
+        short |= {name for name in needed if name.startswith(GPU)}
+    elif not short:
+        short = {name for option in options for name in _short_on_nodes(option, now)}
+    return frozenset(short & needed or needed)
+
+
+def _short_on_nodes(option: Option, now: Seconds) -> Iterator[str]:
+    """Yield what of a node's CPUs and memory is too little on all nodes of a bay."""
+    if all(site.cpus.at(now) < option.size.cpus for site in option.bay.sites):
+        yield CPUS
+    if all(site.memory.at(now) < option.size.memory for site in option.bay.sites):
+        yield MEMORY
