@@ -6,7 +6,7 @@ Never: what is free now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler import quota
@@ -20,6 +20,8 @@ from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text,
 EXCEEDS, NO_SUCH = "exceeds_limit", "no_such_gpu"
 
 HOUR = 3600
+
+Entry = tuple[Seconds, Mapping[str, int]]  # longest time, the most of each resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,48 +50,41 @@ class Feasibility:
         self._limits = limits
         self._bays = floor.everything()
         self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
-        self._within: dict[tuple[ClaimKey, Shape], Refusal | None] = {}
-        self._longest: dict[ClaimKey, Seconds] = {}
+        self._entries: dict[ClaimKey, Refusal | Entry] = {}
 
     def possible(self, work: Work) -> bool:
         """Say whether `work` could ever run."""
-        key = self._limits.key(work)
-        return self._bounded(work, key) is None and work.limit <= self._longest_of(work, key)
+        entry, place = self._entry(work), self._place(work)
+        if isinstance(entry, Refusal) or isinstance(place, Refusal):
+            return False
+        longest, most = entry
+        return work.limit <= longest and any(within(fit.amounts, most) for fit in place)
 
     def problem(self, work: Work) -> Refusal | None:
         """Say why `work` could never run, or None when it could."""
-        key = self._limits.key(work)
-        longest = self._longest_of(work, key)
-        return self._priority(work) or _too_long(work, longest) or self._bounded(work, key)
+        if self.possible(work):
+            return None
+        entry, place = self._entry(work), self._place(work)
+        if isinstance(entry, Refusal):
+            return entry
+        if work.limit > entry[0]:
+            return _too_long(work, entry[0])
+        return place if isinstance(place, Refusal) else self._over_cap(work, place[0])
 
-    def _longest_of(self, work: Work, key: ClaimKey) -> Seconds:
-        found = self._longest.get(key)
+    def _entry(self, work: Work) -> Refusal | Entry:
+        """Return why the owner could not submit anything at this priority, or what bounds each request."""
+        key = self._limits.key(work)
+        found = self._entries.get(key)
         if found is None:
             limits = self._limits.of_user(work.group, work.user)
             longest = limits.session_time if work.kind == "session" else limits.job_time
-            found = self._longest[key] = FOREVER if longest is None else longest
+            entry = FOREVER if longest is None else longest, self._limits.ceilings(key)
+            found = self._entries[key] = self._priority(work) or entry
         return found
 
-    def _bounded(self, work: Work, key: ClaimKey) -> Refusal | None:
-        """Say why such a request could never run, whatever its time limit."""
-        at = key, self._floor.shape(work)
-        if at not in self._within:
-            place = self._place(work)
-            beyond = place if isinstance(place, Refusal) else self._beyond(work, place)
-            self._within[at] = self._priority(work) or beyond
-        return self._within[at]
-
-    def _beyond(self, work: Work, fits: Sequence[Fit]) -> Refusal | None:
-        """Say which cap a request is always above; None if it keeps all of them somewhere."""
-        bounds = self._limits.bounds(work)
-        first: Lack | None = None
-        for fit in fits:
-            needs = (Lack(line, line.need(work, fit.amounts)) for line in bounds)
-            above = next((pair for pair in needs if pair.need > pair.line.most), None)
-            if above is None:
-                return None
-            first = first or above
-        return first and _over(work, first)
+    def _over_cap(self, work: Work, fit: Fit) -> Refusal:
+        needs = (Lack(line, line.need(work, fit.amounts)) for line in self._limits.bounds(work))
+        return next(_over(work, lack) for lack in needs if lack.need > lack.line.most)
 
     def _priority(self, work: Work) -> Refusal | None:
         known = self._snapshot.priorities
@@ -139,9 +134,12 @@ class Feasibility:
         return Refusal(NO_SUCH, f"There is no card{type_} {where}.", hint=hint)
 
 
-def _too_long(work: Work, longest: Seconds) -> Refusal | None:
-    if work.limit <= longest:
-        return None
+def within(amounts: Mapping[str, int], most: Mapping[str, int]) -> bool:
+    """Say whether no amount is above the most that there may be of it."""
+    return all(amounts[name] <= limit for name, limit in most.items())
+
+
+def _too_long(work: Work, longest: Seconds) -> Refusal:
     asked, most = duration_text(work.limit), duration_text(longest)
     message = f"A time limit of {asked} is more than a {work.kind} in {work.group} may have: {most}."
     return Refusal(EXCEEDS, message, work.limit, longest, "seconds", f"Ask for --time {most} or less.")

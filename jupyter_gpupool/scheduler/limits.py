@@ -72,6 +72,8 @@ class Limits:
         self._borrow_time = snapshot.settings.borrow_max_time
         self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
         self._counted: dict[ClaimKey, tuple[Line, ...]] = {}
+        self._ceilings: dict[ClaimKey, dict[str, int]] = {}
+        self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
         self._all: list[Held] = []
@@ -138,14 +140,19 @@ class Limits:
         }
         return {name: -amount for name, amount in left.items() if amount < 0}
 
+    def may_borrow(self, work: Work) -> bool:
+        """Say whether a job may take more than its group owns: if it can be stopped, or is short."""
+        return work.resumable or work.limit <= self._borrow_time
+
     # -- what bounds a work, and what a claim counts in
 
     def key(self, claim: Claim) -> ClaimKey:
         """Return what `bounds` of a work, and the lines in which a claim counts, depend on."""
         work = isinstance(claim, Work)
-        lasting = claim.kind == "job" and not claim.resumable
         if isinstance(claim, Work):
-            lasting = lasting and claim.limit > self._borrow_time
+            lasting = claim.kind == "job" and not self.may_borrow(claim)
+        else:
+            lasting = claim.kind == "job" and not claim.resumable
         budgets = self._snapshot.budgets
         paid = work and budgets and any(name in budgets for name in self.upward(claim.group))
         return ClaimKey(
@@ -158,6 +165,26 @@ class Limits:
             claim.array_limit,
             claim.limit if paid and isinstance(claim, Work) else 0,
         )
+
+    def ceilings(self, key: ClaimKey) -> Mapping[str, int]:
+        """Return the most of each resource that such a work could ever take, with nobody else about."""
+        found = self._ceilings.get(key)
+        if found is None:
+            found = self._ceilings[key] = dict(self._group_ceilings(key.group, owed=_lasts(key)))
+            for line in (*self._personal(key), *self._budgets(key)):
+                name, most = line.cap.resource, line.most
+                if isinstance(line, Purse):
+                    most = line.affords(key.length)
+                found[name] = min(most, found.get(name, most))
+        return found
+
+    def _group_ceilings(self, group: str, *, owed: bool) -> Mapping[str, int]:
+        if owed:
+            return self.groups[group].quota.quota
+        found = self._potentials.get(group)
+        if found is None:
+            found = self._potentials[group] = {name: self.potential(group, name) for name in self.trees}
+        return found
 
     def bounds(self, work: Work) -> tuple[Line, ...]:
         """Return the lines that bound a work, in the order in which they are reasons to wait."""

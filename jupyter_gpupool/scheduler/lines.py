@@ -193,6 +193,10 @@ class Purse(Line):
     def need(self, work: Work, amounts: Mapping[str, int]) -> int:
         return amounts[GPU] * work.limit * self._charge
 
+    def affords(self, length: Seconds) -> int:
+        """Return how many milli-GPU the whole budget pays for, over `length` seconds."""
+        return self.cap.capacity // max(1, length * self._charge)
+
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         return self.profile.fits(need, start, self.period_end(start))
 

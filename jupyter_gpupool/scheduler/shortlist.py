@@ -62,12 +62,10 @@ class Shortlist:
             cpus[lease.group] += lease.request.cpus_milli
             if lease.kind == "job":
                 self._running[lease.group, lease.user] += 1
-        self._without_gpus = {
-            name for name, held in gpus.items() if held >= board.limits.potential(name, GPU)
-        }
-        self._without_cpus = {
-            name for name, held in cpus.items() if held >= board.limits.potential(name, CPUS)
-        }
+        limits = board.limits
+        self._without_gpus = {name for name, held in gpus.items() if held >= limits.potential(name, GPU)}
+        self._without_cpus = {name for name, held in cpus.items() if held >= limits.potential(name, CPUS)}
+        self._without_owed = {name for name, held in gpus.items() if held >= limits.subtree(name)[GPU]}
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
         self._inside: set[str] = set()
@@ -145,7 +143,8 @@ class Shortlist:
         spread = gpus > self._largest
         if (gpus > self._idle and not (spread and self._idle == self._largest)) or mib > self._mib:
             return False
-        if work.group in (self._without_gpus if gpus or mib or request.share else self._without_cpus):
+        without_cards = self._without_gpus if self._board.limits.may_borrow(work) else self._without_owed
+        if work.group in (without_cards if gpus or mib or request.share else self._without_cpus):
             return False
         if work.held or work.invalid or work.after or work.not_before > self._board.time:
             return False
