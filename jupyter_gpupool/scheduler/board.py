@@ -16,7 +16,7 @@ from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
-from jupyter_gpupool.scheduler.model import GpuShare, Lease, Mib, Placement, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
@@ -31,7 +31,6 @@ class Option:
     bay: Bay
     shelf: Shelf
     size: Size
-    mib: Mib
     gpu_milli: int
     needs: tuple[Lack, ...]
     headroom: Headroom | None = None
@@ -262,7 +261,7 @@ class Board:
         shelf = self.floor.shelf(bay, work.kind, self.floor.serving(work.group, work.user))
         headroom = None if shelf.lender is None else self.floor.headrooms.get(bay.partition)
         slices = headroom.slices(bay.memory, bay.memory) * size.cards if headroom else 0
-        return Option(bay, shelf, size, fit.mib, fit.gpu_milli, needs, headroom, slices)
+        return Option(bay, shelf, size, fit.gpu_milli, needs, headroom, slices)
 
 
 def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:
@@ -281,5 +280,5 @@ def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...]
 
 
 def _placement(option: Option, picked: list[tuple[Site, list[Card]]]) -> Placement:
-    shares = tuple(GpuShare(card.gpu.uuid, option.mib) for _, cards in picked for card in cards)
+    shares = tuple(GpuShare(card.gpu.uuid, option.size.mib) for _, cards in picked for card in cards)
     return Placement(tuple(site.node for site, _ in picked), shares, option.gpu_milli, option.bay.partition)

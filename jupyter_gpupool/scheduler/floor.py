@@ -33,14 +33,10 @@ from jupyter_gpupool.scheduler.timeline import Profile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What a request takes in one bay; `amounts` of each resource that a group is owed.
-
-    It may use `mib` of each card. On a lent card, `size` is all of it, however much it may use.
-    """
+    """What a request takes in one bay; `amounts` of each resource that a group is owed."""
 
     bay: Bay
     size: Size
-    mib: Mib
     gpu_milli: int
     amounts: Mapping[str, int]
 
@@ -126,19 +122,15 @@ class Floor:
             self._serving[group, user] = found
         return found
 
-    def fit(self, request: Request, bay: Bay, *, lent: bool = False) -> Fit:
+    def fit(self, request: Request, bay: Bay) -> Fit:
         """Return what a request takes of cards and nodes in a bay; CPUs in real cores."""
         shared = bool(request.gpu_mib or request.share) and not request.gpus
         cards = request.gpus or int(shared)
         nodes = -(-cards // bay.largest) if cards > bay.largest > 0 else 1
         cpus, memory = self._per_node(request, bay.partition, nodes)
-        mib = quota.card_need(request, bay.memory)
-        if lent and mib <= bay.memory:
-            size = Size(cards, bay.memory, True, cpus, memory)
-        else:
-            size = Size(cards, mib, bool(request.gpus), cpus, memory)
+        size = Size(cards, quota.card_need(request, bay.memory), bool(request.gpus), cpus, memory)
         milli = quota.gpu_charge(request, bay.memory) if cards else 0
-        return Fit(bay, size, mib, milli, self._amounts(request, milli, bay.model))
+        return Fit(bay, size, milli, self._amounts(request, milli, bay.model))
 
     def everything(self) -> list[Bay]:
         """Lay out all cards, those that are away for now included."""
@@ -219,8 +211,8 @@ class Floor:
     def _resolve(self, kind: Kind, request: Request) -> Shape:
         """Find the bays that suit a request; lent ones last."""
         suitable = [bay for bay in self.bays if self.suits(kind, request, bay)]
-        own = [self.fit(request, bay) for bay in suitable if not self.lender(kind, bay)]
-        fits = own + [self.fit(request, bay, lent=True) for bay in suitable if self.lender(kind, bay)]
+        suitable.sort(key=lambda bay: self.lender(kind, bay) is not None)
+        fits = [self.fit(request, bay) for bay in suitable]
         amounts = fits[0].amounts if fits else self._amounts(request, 0, "")
         return Shape(tuple(fit for fit in fits if fit.bay.could_hold(fit.size)), amounts)
 
@@ -271,6 +263,7 @@ class Floor:
             self.headrooms[card.gpu.partition].count(card, start, end, sign)
 
     def _taken(self, claim: Claim, placement: Placement) -> Iterable[tuple[Card, Mib]]:
+        """Yield what a claim takes of each card; a job has a lent one to itself."""
         lent = claim.kind == "job" and placement.partition in self.lenders
         whole = lent or (claim.whole if isinstance(claim, Lease) else claim.request.gpus > 0)
         for share in placement.gpus:

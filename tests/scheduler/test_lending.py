@@ -20,6 +20,7 @@ from jupyter_gpupool.scheduler.model import (
     Lend,
     Partition,
     Placement,
+    Reservation,
     Settings,
     Snapshot,
     Work,
@@ -259,6 +260,26 @@ def test_a_session_that_takes_headroom_moves_a_promise_by_day(pool: Any) -> None
     assert [(move.was, move.now, move.cause) for move in moves] == [(220, 300, "session 2")]
 
 
+def test_each_promise_by_day_counts_for_the_next(pool: Any) -> None:
+    jobs = [pool.job(number, limit=1000, resumable=True) for number in (1, 2)]
+    snapshot = site(pool, jobs, lend=replace(BY_DAY, headroom=8))
+    assert [(one.work, one.start) for one in plan(snapshot, 205).promises] == [(1, 220), (2, 300)]
+
+
+def test_a_session_that_is_expected_counts_with_its_slices(pool: Any) -> None:
+    session = pool.session(9, gpu_mib=5 * GIB)
+    board = Board(site(pool, lend=replace(BY_DAY, headroom=4)), 205)
+    room = board.floor.headrooms["development"].profile
+    placement = pool.lease(session, card(pool, 0), 0).placement
+    assert room.at(250) == 12
+    board.book(session, placement, 240, 260)
+    assert [room.at(time) for time in (239, 240, 259, 260)] == [12, 10, 10, 12]
+    board.book(session, placement, 240, 260, -1)
+    assert room.at(250) == 12
+    board.start(session, placement)
+    assert [room.at(time) for time in (205, 299, 305)] == [10, 10, 16]
+
+
 # -- estimates
 
 
@@ -316,6 +337,7 @@ def test_a_lease_may_be_ended_sooner_and_put_back(pool: Any) -> None:
     assert start() == 200
     board.shorten(lease, 170)
     assert (start(), board.expected_end(lease)) == (170, 170)
+    assert board.earliest(session, 171) is not None
     board.shorten(lease, 180)
     assert start() == 170
     board.shorten(lease, 165)
@@ -381,14 +403,21 @@ _lends = st.builds(
     slice=st.just((1, 4)),
     settle=st.integers(0, 8),
 )
+_kept = st.tuples(st.integers(0, CARDS - 1), st.integers(0, 50), st.integers(1, 20))
 _held = st.tuples(st.integers(0, CARDS - 1), st.integers(1, 40), st.integers(1, 32), st.booleans())
 
 
 class Rules:
     """The rules as they are written, for one moment, without a timeline."""
 
-    def __init__(self, lend: Lend, windows: tuple[tuple[int, int], ...], least: int) -> None:
-        self.lend, self.windows, self.least = lend, windows, least
+    def __init__(
+        self,
+        lend: Lend,
+        windows: tuple[tuple[int, int], ...],
+        least: int,
+        reservations: tuple[Reservation, ...],
+    ) -> None:
+        self.lend, self.windows, self.least, self.reservations = lend, windows, least, reservations
 
     def back(self, time: int) -> int:
         return min((end for _, end in self.windows if end > time), default=1 << 40)
@@ -418,6 +447,9 @@ class Rules:
             if at < end:
                 index = int(lease.placement.gpus[0].uuid[-1])
                 free[index] -= 32 * GIB if lease.kind == "job" else lease.placement.gpus[0].mib
+        for one in self.reservations:
+            if one.start <= at < one.end:
+                free[int(min(one.gpus)[-1])] = 0
         if free[number] < 32 * GIB:
             return False
         free[number] = 0
@@ -430,6 +462,7 @@ class Rules:
     lend=_lends,
     windows=_windows,
     held=st.lists(_held, max_size=6),
+    kept=st.lists(_kept, max_size=2),
     limit=st.integers(1, 30),
     resumable=st.booleans(),
     grace=st.integers(0, 3),
@@ -440,6 +473,7 @@ def test_the_board_agrees_with_the_rules_at_every_second(
     lend: Lend,
     windows: tuple[tuple[int, int], ...],
     held: list[tuple[int, int, int, bool]],
+    kept: list[tuple[int, int, int]],
     limit: int,
     resumable: bool,
     grace: int,
@@ -456,8 +490,14 @@ def test_the_board_agrees_with_the_rules_at_every_second(
     size = {"gpu_mib": 5 * GIB} if part else {}
     job = pool.job(1, limit=limit, resumable=resumable, grace=grace, **size)
     least = Settings(min_run_time=4)
-    snapshot = site(pool, [job], leases, lend=lend, windows=windows, cards=CARDS, settings=least)
-    rules = Rules(lend, windows, 4)
+    reservations = tuple(
+        Reservation(id_, frozenset({card(pool, number)[0].uuid}), start, start + length)
+        for id_, (number, start, length) in enumerate(kept)
+    )
+    snapshot = site(
+        pool, [job], leases, lend, CARDS, windows=windows, settings=least, reservations=reservations
+    )
+    rules = Rules(lend, windows, 4, reservations)
     board = Board(snapshot, 0)
     found = board.earliest(job)
     first = next((time for time in range(HORIZON) if rules.fits(job, time, leases)), None)
