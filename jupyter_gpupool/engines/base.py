@@ -202,6 +202,9 @@ class Engine(Protocol):
     async def stop(self, key: str, *, cause: StopCause, grace_s: int) -> None:
         """Ask the job to end now and kill it after `grace_s` seconds; an unknown or ended key is no error."""
 
+    async def extend(self, key: str, limit_s: int) -> bool:
+        """Let an attempt run for `limit_s` seconds in all; False if it is over, or was asked to end."""
+
     async def list(self) -> list[Started | Ended]:
         """Everything that was started and is not forgotten."""
 

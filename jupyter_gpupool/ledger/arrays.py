@@ -100,7 +100,8 @@ class Arrays:
     def counts(self, id: int) -> Counter[JobState]:
         """Return how many tasks of an array are in each state, those that are no jobs yet among them."""
         array = self.records[id]
-        found = +self._counts.get(id, Counter[JobState]())
+        known = dict(self._counts.get(id, {}))  # a copy at once: others may count on meanwhile
+        found = Counter({state: count for state, count in known.items() if count})
         if array.rest:
             found[rest_state(array)] += len(array.rest)
         return found
@@ -130,6 +131,10 @@ class Arrays:
             if array.rest and not (array.held or array.cancelled)
             if len(self._fresh.get(array.id, ())) <= FRESH // 2
         ]
+
+    def unfinished(self) -> list[int]:
+        """Return the arrays with tasks that are no jobs yet, and will be."""
+        return [array.id for array in self.records.values() if array.rest and not array.cancelled]
 
     def unborn(self, owner: str, group: str) -> int:
         """Return how many tasks of a user in a group wait that are no jobs yet."""

@@ -20,6 +20,8 @@ class Dependencies:
         self._jobs = jobs
         self._arrays = arrays
         self._followers: dict[int, set[int]] = {}
+        self.doomed: set[int] = set()
+        """The jobs that wait for something that will never complete."""
 
     def follow(self, job: Job) -> None:
         """Take over the newest version of a job."""
@@ -39,14 +41,22 @@ class Dependencies:
             changed |= {job.id} if job.array is None else {job.id, job.array}
         return {id for number in changed & self._followers.keys() for id in self._followers[number]}
 
-    def all(self) -> set[int]:
-        """Return all jobs that wait and come after something."""
-        return set().union(*self._followers.values())
+    def judge(self, jobs: Iterable[Job]) -> None:
+        """Look again whether these jobs wait in vain."""
+        for job in jobs:
+            if job.state.waiting and self.broken(job) is not None:
+                self.doomed.add(job.id)
+            else:
+                self.doomed.discard(job.id)
 
     def before(self, job: Job) -> tuple[int, ...]:
         """Return the jobs and arrays that a job still waits for; one that failed stays among them."""
-        uncompleted = (id for id in job.after if self._standing(id) is not JobState.COMPLETED)
-        going_on = (id for id in job.after_any if not self._standing(id).ended)
+        return self.open(job.after, job.after_any)
+
+    def open(self, after: Iterable[int], after_any: Iterable[int]) -> tuple[int, ...]:
+        """Return those of `after` that have not completed, and those of `after_any` that have not ended."""
+        uncompleted = (id for id in after if self._standing(id) is not JobState.COMPLETED)
+        going_on = (id for id in after_any if not self._standing(id).ended)
         return tuple(dict.fromkeys((*uncompleted, *going_on)))
 
     def broken(self, job: Job) -> int | None:

@@ -69,7 +69,9 @@ class Image:
             self.arrays.follow(job)
             self.dependencies.follow(job)
         followers = self.dependencies.touched(jobs, (array.id for array in arrays))
-        for job in (*jobs, *(self._contents.jobs[id] for id in followers)):
+        touched = (*jobs, *(self._contents.jobs[id] for id in followers))
+        self.dependencies.judge(touched)
+        for job in touched:
             self.waiting.follow(job.id, self._work(job) if job.state.waiting else None)
         for session in sessions:
             for id in self.servers.follow(session):

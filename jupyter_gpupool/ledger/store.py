@@ -19,6 +19,7 @@ from jupyter_gpupool.ledger.booking import Booking
 from jupyter_gpupool.ledger.database import Change, Database, Removal
 from jupyter_gpupool.ledger.days import Days
 from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
+from jupyter_gpupool.ledger.extension import extended
 from jupyter_gpupool.ledger.grants import Grants
 from jupyter_gpupool.ledger.image import Image
 from jupyter_gpupool.ledger.place import Mount
@@ -260,6 +261,17 @@ class Ledger:
         notes = [Note(now, id, reason)]
         self._save(Change(jobs={id: queued}, leases={released.id: released}, notes=notes), now)
         return queued
+
+    def extend_job(self, id: int, more: int, now: int) -> Job:
+        """Let a job last `more` seconds longer.
+
+        Raises
+        ------
+        IllegalTransition
+            It has ended, or is about to.
+        """
+        self._save(extended(self._job(id), more, self.leases), now)
+        return self.jobs[id]
 
     def hold(self, id: int, reason: str, now: int) -> Job:
         """Hold a queued job back; `reason` says who or why."""

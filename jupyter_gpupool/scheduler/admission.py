@@ -13,6 +13,7 @@ from jupyter_gpupool.scheduler.limits import Limits
 from jupyter_gpupool.scheduler.model import Placement, Seconds, Snapshot, Verdict, Work
 from jupyter_gpupool.scheduler.plan import plan_with_places
 from jupyter_gpupool.scheduler.verdicts import Judge
+from jupyter_gpupool.scheduler.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,22 @@ class Prospect:
     verdict: Verdict | None = None
 
 
-def refusal(work: Work, snapshot: Snapshot) -> Refusal | None:
-    """Say why `work` could not be accepted: it could never run, or its owner has too much in the queue."""
+def refusal(work: Work, snapshot: Snapshot, *, tasks: int = 1, unborn: int = 0) -> Refusal | None:
+    """Say why `work` could not be accepted: it could never run, or its owner has too much in the queue.
+
+    Parameters
+    ----------
+    tasks
+        How many works like it are submitted together.
+    unborn
+        How many of its owner's works wait in the group beside those of the snapshot.
+    """
     bare = replace(snapshot, waiting=(work,), leases=(), promises=())
     limits = Limits(bare, 0)
     floor = Floor(bare, 0, limits.resources)
-    return Feasibility(bare, floor, limits).problem(work) or _queue_full(work, snapshot, limits)
+    return Feasibility(bare, floor, limits).problem(work) or _queue_full(
+        work, snapshot, limits, tasks, unborn
+    )
 
 
 def dry_run(snapshot: Snapshot, now: Seconds, work: Work) -> DryRun:
@@ -103,20 +114,21 @@ def _dated(board: Board, work: Work, prospect: Prospect) -> Prospect:
     return Prospect(verdict=replace(prospect.verdict, expected_start=expected[0]))
 
 
-def _queue_full(work: Work, snapshot: Snapshot, limits: Limits) -> Refusal | None:
+def _queue_full(work: Work, snapshot: Snapshot, limits: Limits, tasks: int, unborn: int) -> Refusal | None:
     limit = limits.of_user(work.group, work.user).queued_jobs
     if limit is None or work.kind != "job":
         return None
-    queued = sum(
+    queued = unborn + sum(
         other.kind == "job" and other.user == work.user and other.group == work.group
         for other in snapshot.waiting
         if other.id != work.id
     )
-    if queued < limit:
+    if queued + tasks <= limit:
         return None
+    more = f", and this array has {counted(tasks, 'task')}" if tasks > 1 else ""
     return Refusal(
         "exceeds_limit",
-        f"{work.user} has {queued} jobs queued in {work.group}; the limit is {limit}.",
+        f"{work.user} has {counted(queued, 'job')} queued in {work.group}{more}; the limit is {limit}.",
         queued,
         limit,
         "queued_jobs",

@@ -14,6 +14,7 @@ from jupyter_gpupool.ledger.records import Job, SessionRecord
 from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import forbidden, invalid, not_found
 from jupyter_gpupool.service.identity import Identity
+from jupyter_gpupool.service.naming import LIST, Named, Unborn, label, named, no_single_job
 from jupyter_gpupool.service.visibility import manages, sees_names
 
 Body = TypeVar("Body")
@@ -47,27 +48,34 @@ class Call(Generic[Body]):
     headers: Mapping[str, str]
     body: Body
 
-    def job(self) -> Job:
-        """Return the job that the address names, anybody's."""
-        found = self.service.ledger.jobs.get(_number(self.path["id"]))
-        if found is None:
-            raise not_found(f"job {self.path['id']}", "List yours with: jupyter gpupool jobs")
-        return found
+    def named(self) -> Named:
+        """Return the job, array or task that the address names, anybody's."""
+        return named(self.service.ledger, self.path["id"])
 
     def private_job(self) -> Job:
         """Return the user's own job; others' are as if they did not exist."""
-        found = self.job()
-        if found.owner != self.who.user:
-            raise not_found(f"job {self.path['id']} of yours", "List yours with: jupyter gpupool jobs")
+        found = self.named()
+        if self._like(found).owner != self.who.user:
+            raise not_found(f"job {self.path['id']} of yours", LIST)
+        if not isinstance(found, Job):
+            raise no_single_job(found)
         return found
 
-    def changeable_job(self) -> Job:
-        """Return a job that the user may change: an own one, one of a group managed, as administrator any."""
-        found, who, policy = self.job(), self.who, self.service.policy
-        if found.owner != who.user and not who.admin and not manages(policy, who, found.group):
-            owner = found.owner if sees_names(policy, who) else f"somebody in {found.group}"
-            raise forbidden(f"Job {found.id} belongs to {owner}.")
+    def changeable(self) -> Named:
+        """Return what the user may change: an own job, one of a group managed, as administrator any."""
+        found, who, policy = self.named(), self.who, self.service.policy
+        job = self._like(found)
+        if job.owner != who.user and not who.admin and not manages(policy, who, job.group):
+            owner = job.owner if sees_names(policy, who) else f"somebody in {job.group}"
+            raise forbidden(f"Job {label(found)} belongs to {owner}.")
         return found
+
+    def _like(self, found: Named) -> Job:
+        """Return the job, or the first one of an array: they have one owner, and one group."""
+        if isinstance(found, Job):
+            return found
+        array = found.array if isinstance(found, Unborn) else found
+        return self.service.ledger.jobs[array.first]
 
     @property
     def id(self) -> int:

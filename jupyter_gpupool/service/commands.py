@@ -128,6 +128,7 @@ def _environment(
     return found | {
         "GPUPOOL_JOB_ID": str(job.id),
         "GPUPOOL_ATTEMPT": str(job.attempt),
+        **_task(job),
         "GPUPOOL_ENTRY": json.dumps(job.entry),
         "GPUPOOL_JOB_DIR": str(attempt),
         "GPUPOOL_OUT_DIR": str(folder / "out"),
@@ -136,6 +137,13 @@ def _environment(
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": _python_path(job.environment, code if job.snapshot else None, config),
     }
+
+
+def _task(job: Job) -> dict[str, str]:
+    """Return by what a task of an array knows which one it is."""
+    if job.array is None:
+        return {}
+    return {"GPUPOOL_ARRAY_ID": str(job.array), "GPUPOOL_ARRAY_INDEX": str(job.index)}
 
 
 def _defaults(job: Job, config: ServiceConfig, user: str | None) -> dict[str, str]:

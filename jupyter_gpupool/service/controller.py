@@ -27,6 +27,7 @@ from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.admission import Refusal, refusal
 from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.moments import next_moment
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
@@ -60,6 +61,8 @@ class Controller:
         Called, likewise, with the leases whose jobs are to leave for others.
     on_policy
         Called when another policy has come into force.
+    on_pass
+        Called before each pass, and after one that has started something, to put the queue in order.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Controller:
         on_started: Callable[[list[LeaseRecord]], None],
         on_asked: Callable[[list[LeaseRecord]], None],
         on_policy: Callable[[], None],
+        on_pass: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ):
         self.ledger = ledger
@@ -82,6 +86,7 @@ class Controller:
         self._on_started = on_started
         self._on_asked = on_asked
         self._on_policy = on_policy
+        self._on_pass = on_pass
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
         self.health: dict[str, str] = pool.healthy()
         self.frame = self._frame()
@@ -168,8 +173,7 @@ class Controller:
         for work in works:
             job = self.ledger.jobs.get(work)
             if job and job.state.waiting and job.not_before > self.now:
-                self._edge = min(self._edge or job.not_before, job.not_before)
-                self._edge_moved.set()
+                self._expect(job.not_before)
         self._plan_wanted.set()
         self._fill_at(0.0, everything=True)
 
@@ -189,7 +193,7 @@ class Controller:
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def refusal(self, work: Work, *, count_queue: bool) -> Refusal | None:
+    def refusal(self, work: Work, *, count_queue: bool, tasks: int = 1) -> Refusal | None:
         """Say why work, not in the ledger yet, cannot be accepted.
 
         Parameters
@@ -198,9 +202,12 @@ class Controller:
             With `id` and `submitted` 0, so that equal requests are judged once.
         count_queue
             Whether its user's queue is bounded, and so must be counted.
+        tasks
+            How many works like it are submitted together.
         """
         if count_queue:
-            return refusal(work, self.snapshot(self.now))
+            unborn = self.ledger.arrays.unborn(work.user, work.group)
+            return refusal(work, self.snapshot(self.now), tasks=tasks, unborn=unborn)
         if work not in self._refusals:
             if len(self._refusals) >= REFUSALS_KEPT:
                 self._refusals.clear()
@@ -227,6 +234,7 @@ class Controller:
         self._fill_after = ended + FILL_REST * (ended - began)
 
     def _fill(self, everything: bool) -> None:
+        self._put_in_order()
         now = self.now
         snapshot = self.snapshot(now)
         if not everything:
@@ -254,6 +262,12 @@ class Controller:
         """
         kept = self._unplanned | self.ledger.promises.keys()
         return replace(snapshot, waiting=tuple(work for work in snapshot.waiting if work.id in kept))
+
+    def _put_in_order(self) -> None:
+        try:
+            self._on_pass()
+        except LedgerUnavailable as error:
+            self._wait_for_disk(error)
 
     def _fill_at(self, when: float, *, everything: bool) -> None:
         self._fill_all |= everything
@@ -290,6 +304,7 @@ class Controller:
             self._unplanned.difference_update(works)
             self._plan_wanted.set()
             self._on_started(leases)
+            self._put_in_order()
 
     def _order(self, start: Start) -> StartOrder:
         work = self.ledger.jobs.get(start.work) or self.ledger.sessions[start.work]
@@ -336,7 +351,9 @@ class Controller:
         now = self.now
         snapshot = self.snapshot(now)
         taken = set(self._unplanned)
-        found = await asyncio.get_running_loop().run_in_executor(self._worker, plan, snapshot, now)
+        loop = asyncio.get_running_loop()
+        found, following = await loop.run_in_executor(self._worker, _look_ahead, snapshot, now)
+        self._expect(following)
         self._plan_at = now
         self._unplanned -= taken
         self.forecast.take(found, snapshot)
@@ -391,7 +408,7 @@ class Controller:
                 log.exception("A tick failed")
 
     def _tick(self, health: dict[str, str]) -> None:
-        """Notice what changes by itself: the file, the cards' health, windows, and the end of a back-off."""
+        """Notice what changes by itself: the file, the cards' health, and what only time brings."""
         now = self.now
         if self.refresh_policy():
             return
@@ -418,6 +435,12 @@ class Controller:
         grants = current(self.ledger, now)
         return frame_of(self.policy, self.pool, self.health, now, self._slots, socket.gethostname(), grants)
 
+    def _expect(self, moment: int | None) -> None:
+        """Look again at that moment, unless something comes before it."""
+        if moment is not None and (self._edge is None or moment < self._edge):
+            self._edge = moment
+            self._edge_moved.set()
+
     def _next_edge(self) -> int | None:
         """Return when something changes next by itself: a window's edge, a back-off's end."""
         now = self.now
@@ -425,6 +448,11 @@ class Controller:
         if (edge := self.frame.next_edge(now)) is not None:
             edges.append(edge)
         return min(edges, default=None)
+
+
+def _look_ahead(snapshot: Snapshot, now: int) -> tuple[Plan, int | None]:
+    """Plan, and tell when a plan may be another one though nobody did anything."""
+    return plan(snapshot, now), next_moment(snapshot, now)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

@@ -26,8 +26,11 @@ from jupyter_gpupool.ledger import InUse
 from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionRecord
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service.array_views import ArrayViews
+from jupyter_gpupool.service.arrays import top_up
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.dependencies import cancel_broken
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.housekeeping import Housekeeping
 from jupyter_gpupool.service.identity import Identify, identify
@@ -73,6 +76,7 @@ class Service:
     sessions: Sessions
     servers: Servers
     views: Views
+    array_views: ArrayViews
     identify: Identify
     stopping: asyncio.Event
     ownership: str = ""
@@ -130,6 +134,8 @@ class Service:
         for session in list(self.ledger.sessions.values()):
             if session.state.live:
                 await self.end_session(session, sentence)
+        for array in self.ledger.arrays.unfinished():
+            self.ledger.arrays.cancel(array, sentence, self.now)
         waiting = [job.id for job in self.ledger.jobs.values() if job.state.waiting]
         self.ledger.cancel_all_queued(waiting, sentence, self.now)
         live = [job for job in self.ledger.jobs.values() if job.state.live]
@@ -201,7 +207,11 @@ async def open_service(
         for lease in leases:
             runs.ask(lease)
 
-    controller = Controller(ledger, policies, pool, begin, ask, news.policy, clock)
+    def put_in_order() -> None:
+        cancel_broken(ledger, news, controller.now)
+        top_up(controller, news)
+
+    controller = Controller(ledger, policies, pool, begin, ask, news.policy, put_in_order, clock)
     releases = Releases(ledger, pool, lambda: controller.now, controller.changed)
     stack.callback(releases.close)
     runs = Runs(config, controller, engine, releases, snapshots, tokens, progress, news)
@@ -225,7 +235,9 @@ async def open_service(
     housekeeping = Housekeeping(controller, engine.files, progress, snapshots, bus, news)
     housekeeping.open()
     stack.push_async_callback(housekeeping.close)
-    survival = "" if engine.survival.whole_tree else engine.survival.sentence
+    views = Views(
+        config, controller, progress, "" if engine.survival.whole_tree else engine.survival.sentence
+    )
     return Service(
         config=config,
         pool=pool,
@@ -242,7 +254,8 @@ async def open_service(
         runs=runs,
         sessions=sessions,
         servers=servers,
-        views=Views(config, controller, progress, survival),
+        views=views,
+        array_views=ArrayViews(ledger, controller.forecast, views),
         identify=identify,
         stopping=asyncio.Event(),
         ownership=ownership,

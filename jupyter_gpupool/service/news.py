@@ -30,6 +30,8 @@ class News:
                 "name": job.name,
                 "user": job.owner,
                 "attempt": job.attempt,
+                "array": job.array,
+                "index": job.index,
             },
         )
 

@@ -18,6 +18,7 @@ from jupyter_gpupool.service.scopes import JOBS_TOKEN, what_it_takes
 from jupyter_gpupool.service.wire import ENTRIES
 
 REF = "#/components/schemas/{model}"
+TASK = r"^[0-9]+\[[0-9]+\]$"
 TYPES = {int: "integer", str: "string", bool: "boolean"}
 
 
@@ -64,7 +65,7 @@ def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
         "summary": route.summary,
         "tags": [route.resource],
         "parameters": [
-            *map(_path_parameter, re.findall(r"{(\w+)}", route.path)),
+            *(_path_parameter(name, route) for name in re.findall(r"{(\w+)}", route.path)),
             *map(_query_parameter, route.query),
         ],
         "description": _needs(route),
@@ -104,8 +105,12 @@ def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _path_parameter(name: str) -> dict[str, Any]:
-    kind = {"type": "integer", "minimum": 1} if name == "id" else {"type": "string"}
+def _path_parameter(name: str, route: Route) -> dict[str, Any]:
+    kind: dict[str, Any] = {"type": "string"}
+    if name == "id":
+        kind = {"type": "integer", "minimum": 1}
+        if "/jobs/{id}" in route.path:
+            kind = {"anyOf": [kind, {"type": "string", "pattern": TASK}]}
     return {"name": name, "in": "path", "required": True, "schema": kind}
 
 

@@ -62,8 +62,25 @@ class StopReply(TypedDict):
     leaves_by: str | None
 
 
+class ArrayReply(TypedDict):
+    """The tasks of an array.
+
+    `tasks` are their numbers (``0-9``), `count` how many they are, at most `limit` of which run at once;
+    `states` says how many are in which state.
+    """
+
+    tasks: str
+    count: int
+    limit: int | None
+    states: dict[str, int]
+
+
 class JobReply(TypedDict):
-    """One job. Of another user's job, what only its owner may see is null."""
+    """One job, or an array as a whole. Of another user's job, what only its owner may see is null.
+
+    `array` is there for an array; its other facts are those of its tasks together. A task of one has
+    `array_id` and `array_index`; while it waits behind others of its array, its `id` is still the array's.
+    """
 
     id: int
     name: str | None
@@ -98,6 +115,14 @@ class JobReply(TypedDict):
     stops: list[StopReply]
     warnings: list[str]
     simulated: bool
+    array: ArrayReply | None
+    array_id: int | None
+    array_index: int | None
+    after: list[int]
+    after_any: list[int]
+    retries: int
+    failures: int
+    notify: list[str]
 
 
 class JobsReply(TypedDict):
@@ -122,8 +147,9 @@ class AlternativeReply(TypedDict):
 
 
 class DryRunReply(TypedDict):
-    """Where and when work would start; nothing was submitted."""
+    """Where and when work would start, of `tasks` the first; nothing was submitted."""
 
+    tasks: int
     would_start: str | None
     placement: PlacementReply | None
     reason: str | None

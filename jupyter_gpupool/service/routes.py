@@ -15,8 +15,21 @@ from pydantic import BaseModel
 from jupyter_gpupool.client.names import PREFIX
 from jupyter_gpupool.service import grant_replies, grant_wire, replies, report_replies, wire
 from jupyter_gpupool.service.call import Call
-from jupyter_gpupool.service.handlers import admin, files, jobs, leases, past, pool, reports, spawns
-from jupyter_gpupool.service.handlers import boosts, nodes, requests, reservations
+from jupyter_gpupool.service.handlers import (
+    actions,
+    admin,
+    boosts,
+    files,
+    jobs,
+    leases,
+    nodes,
+    past,
+    pool,
+    reports,
+    requests,
+    reservations,
+    spawns,
+)
 from jupyter_gpupool.service.scopes import Action
 
 API = f"{PREFIX}/api/v1"
@@ -87,6 +100,7 @@ OFFSET = Parameter(
 ATTEMPT = Parameter("attempt", int, None, "Which run of the job; the latest by default.", least=1, most=10**9)
 WAIT = Parameter("wait", int, 0, "Seconds to wait for something new.", least=0, most=60)
 STATE = Parameter("state", str, None, "Only jobs in these states, separated by commas.")
+ARRAY = Parameter("array", int, None, "The tasks of this array.", least=1, most=2**62)
 LIMIT = Parameter("limit", int, 100, "At most so many.", least=1, most=10_000)
 DRY_RUN = Parameter("dry_run", bool, False, "Say where and when it would start, and submit nothing.")
 DAYS = Parameter("days", int, 7, "How many days back.", least=1, most=366)
@@ -106,8 +120,9 @@ def _look(path: str, resource: Resource, summary: str, handle: Handle, reply: An
     return Route("GET", f"{API}/{path}", "read", resource, summary, handle, reply, **more)
 
 
-def _act(verb: str, summary: str, handle: Handle) -> Route:
-    return Route("POST", f"{API}/jobs/{{id}}/{verb}", "change", "job", summary, handle, replies.JobReply)
+def _act(verb: str, summary: str, handle: Handle, body: type[BaseModel] | None = None) -> Route:
+    path = f"{API}/jobs/{{id}}/{verb}"
+    return Route("POST", path, "change", "job", summary, handle, replies.JobReply, body=body)
 
 
 def _grant(
@@ -138,7 +153,7 @@ ROUTES: tuple[Route, ...] = (
         "The user's jobs, newest first.",
         jobs.list_jobs,
         replies.JobsReply,
-        query=(STATE, LIMIT),
+        query=(STATE, LIMIT, ARRAY),
     ),
     Route(
         "POST",
@@ -153,10 +168,13 @@ ROUTES: tuple[Route, ...] = (
         query=(DRY_RUN,),
     ),
     _look("jobs/{id}", "job", "One job, and why it waits.", jobs.show, replies.JobReply, by_job=True),
-    _act("cancel", "End a job.", jobs.cancel),
-    _act("hold", "Keep a job from starting.", jobs.hold),
-    _act("release", "Let a held job start.", jobs.release),
-    _act("requeue", "Stop a job and queue it again.", jobs.requeue),
+    _act("cancel", "End a job.", actions.cancel),
+    _act("hold", "Keep a job from starting.", actions.hold),
+    _act("release", "Let a held job start.", actions.release),
+    _act("requeue", "Stop a job and queue it again.", actions.requeue),
+    _act(
+        "extend", "Give a running job more time, while no promise moves.", actions.extend, wire.ExtendRequest
+    ),
     Route(
         "POST",
         f"{API}/jobs/{{id}}/progress",

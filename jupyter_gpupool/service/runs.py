@@ -28,6 +28,7 @@ from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.outcomes import Diagnosis, Outcome, diagnose, outcome_of
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
+from jupyter_gpupool.service.retries import retry
 from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens
 
@@ -160,7 +161,18 @@ class Runs:
             lease = self._lease(job)
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
             outcome = self._outcome(job, ended)
-            if outcome.state is not None:
+            if again := retry(job, ended, outcome):
+                now = self._controller.now
+                self._ledger.requeue_job(
+                    job.id,
+                    job.attempt,
+                    again.reason,
+                    now,
+                    not_before=now + again.rest_s,
+                    free=free,
+                    failed=True,
+                )
+            elif outcome.state is not None:
                 self._end(job, outcome, self._diagnosis(job, ended, outcome), ended, free=free)
             elif ended.cause == "stop" and self._left_for_others(job):
                 least = self._controller.policy.jobs.min_run_time
@@ -290,6 +302,22 @@ class Runs:
                 log.warning("Job %s is asked to stop again, soon: %s", job.id, error)
             await asyncio.sleep(LOOK_S)
 
+    async def told_limit(self, job: Job) -> bool:
+        """Let the engine know how long a running job may run by now; False if it is ending already.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot be reached; it hears of it when the service is next started.
+        """
+        return await self._engine.extend(key_of(job), job.limit_s)
+
+    async def _tell_limit(self, job: Job) -> None:
+        try:
+            await self.told_limit(job)
+        except EngineError as error:
+            log.warning("Whether job %s has its whole time is not known: %s", job.id, error)
+
     # -- boot ------------------------------------------------------------------------------------
 
     async def adopt(self, attempts: Iterable[Started | Ended]) -> None:
@@ -321,6 +349,7 @@ class Runs:
             self.ended(item)
         elif isinstance(item, Started):
             self._record_running(job)
+            self._spawn(self._tell_limit(job))
             if lease and lease.cause:
                 self.ask(lease)
         elif lease is None or lease.boot_id != self._ledger.boot_id:

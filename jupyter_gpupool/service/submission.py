@@ -18,6 +18,7 @@ from jupyter_gpupool.ledger.records import NewJob, NewSession
 from jupyter_gpupool.policy import sizes, units
 from jupyter_gpupool.policy.membership import NotAMember, choose_group
 from jupyter_gpupool.policy.model import NORMAL, ROOT, Policy, Slice
+from jupyter_gpupool.policy.ranges import parse_array
 from jupyter_gpupool.scheduler.model import Gpu, Kind, Request, UserLimits, Work
 from jupyter_gpupool.service.errors import ApiError, invalid, nearest
 from jupyter_gpupool.service.identity import Identity
@@ -25,6 +26,7 @@ from jupyter_gpupool.service.wire import ENTRIES, JobRequest, LeaseRequest, Reso
 
 WITH_PAYLOAD = ("cell", "notebook", "function")
 """Kinds whose code exists only in the snapshot."""
+MOST_RETRIES = 100
 NO_GROUP = "You are in no group of the policy, so you can use CPUs only."
 
 
@@ -37,21 +39,26 @@ class Rules:
     frame: Frame
 
     def limits(self, group: str) -> UserLimits:
-        """Return the user's limits in a group: the user's own numbers before the group's."""
-        common = self.frame.groups[group].user if group in self.frame.groups else UserLimits()
-        own = self.frame.users.get(self.who.user, UserLimits())
-        found = {name: getattr(own, name) for name in UserLimits.__slots__}
-        return UserLimits(
-            **{name: getattr(common, name) if value is None else value for name, value in found.items()}
-        )
+        """Return the user's limits in a group."""
+        return limits_of(self.frame, group, self.who.user)
 
     def cards(self, kind: Kind, partition: str | None = None) -> list[Gpu]:
         """Return the cards that such work may use."""
         return [
             gpu
             for gpu in self.frame.gpus
-            if kind in self.frame.partitions[gpu.partition].kinds and partition in (None, gpu.partition)
+            if self.frame.partitions[gpu.partition].serves(kind) and partition in (None, gpu.partition)
         ]
+
+
+def limits_of(frame: Frame, group: str, user: str) -> UserLimits:
+    """Return a user's limits in a group: the user's own numbers before the group's."""
+    common = frame.groups[group].user if group in frame.groups else UserLimits()
+    own = frame.users.get(user, UserLimits())
+    found = {name: getattr(own, name) for name in UserLimits.__slots__}
+    return UserLimits(
+        **{name: getattr(common, name) if value is None else value for name, value in found.items()}
+    )
 
 
 @contextmanager
@@ -101,7 +108,33 @@ def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
         interpreter=body.interpreter.model_dump() | {"python": body.interpreter.python or sys.executable},
         provenance=body.provenance.model_dump() | {"held_back": body.held_back},
         key=key,
+        notify=tuple(dict.fromkeys(body.notify)),
+        retries=_retries(body.retries),
     )
+
+
+@_units_in_words()
+def tasks_of(body: JobRequest) -> tuple[tuple[int, ...], int | None] | None:
+    """Return the numbers of an array's tasks and how many run at once; None for a single job.
+
+    Raises
+    ------
+    ApiError
+        It cannot be read, or has too many tasks.
+    """
+    return None if body.array is None else parse_array(body.array)
+
+
+@_units_in_words()
+def more_time(asked: Typed) -> int:
+    """Return by how many seconds a job is to be extended.
+
+    Raises
+    ------
+    ApiError
+        It is no length of time.
+    """
+    return units.parse_duration(asked, what="time")
 
 
 @_units_in_words()
@@ -235,7 +268,7 @@ def _filled(
 def partition_of(asked: str | None, rules: Rules, kind: Kind) -> str | None:
     """Return the partition that was asked for, if there is such a one for this kind of work."""
     name = _known(asked, rules.frame.partitions, "partition")
-    if name and kind not in rules.frame.partitions[name].kinds:
+    if name and not rules.frame.partitions[name].serves(kind):
         other = "sessions" if kind == "job" else "jobs"
         raise invalid(f"The partition {name} takes {other} only.", "Leave out --partition.")
     return name
@@ -309,6 +342,10 @@ def _grace(asked: Typed, limit: int, policy: Policy) -> int:
             "Ask for more with --time, or for less --grace.",
         )
     return grace
+
+
+def _retries(asked: Typed) -> int:
+    return 0 if asked is None else units.parse_count(asked, what="--retries", maximum=MOST_RETRIES)
 
 
 def _known(asked: str | None, known: Mapping[str, object], what: str) -> str | None:

@@ -16,6 +16,7 @@ from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
+from jupyter_gpupool.service.naming import label
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.replies import (
     JobReply,
@@ -96,27 +97,35 @@ class Views:
             "stops": [self._stop(lease) for lease in self._ledger.stops.of(job.id)] if named else [],
             "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
             "simulated": self._controller.pool.simulated,
+            "array": None,
+            "array_id": job.array,
+            "array_index": job.index,
+            "after": list(job.after),
+            "after_any": list(job.after_any),
+            "retries": job.retries,
+            "failures": job.failures,
+            "notify": list(job.notify) if own else [],
         }
 
     def waiting(self, job: Job, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:
         """Say why a job waits; until a plan knows it, that it has just come."""
         if job.state is JobState.HELD:
-            return _plain(
+            return plain(
                 "Held",
                 f"Held: {(job.held if named else '') or 'by hand'}.",
-                f"Let it start with: jupyter gpupool release {job.id}",
+                f"Let it start with: jupyter gpupool release {label(job)}",
             )
         return self._verdict(verdict, named=named)
 
     def _verdict(self, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:
         if not self._controller.policies.usable:
-            return _plain(
+            return plain(
                 "Unavailable",
                 "The policy file is not good, and there has been none before: nothing new starts.",
                 f"An administrator corrects {self._config.policy_file}.",
             )
         if verdict is None:
-            return _plain(
+            return plain(
                 "Priority", "It has just been queued and is being planned.", "The next plan, in a moment."
             )
         found = self._controller.forecast.explain(verdict)
@@ -204,7 +213,8 @@ def request_reply(request: Request) -> RequestReply:
     }
 
 
-def _plain(reason: str, message: str, clears: str) -> WaitingReply:
+def plain(reason: str, message: str, clears: str) -> WaitingReply:
+    """Say why something waits that no plan has looked at."""
     return {
         "reason": reason,
         "message": message,

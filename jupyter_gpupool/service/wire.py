@@ -118,8 +118,8 @@ ENTRIES: dict[str, type[Body]] = {
 class JobRequest(Body):
     """A job to be queued, or with `array` (``0-9%4``) one for each number, of which so many run at once.
 
-    It starts when the jobs and arrays of `after` have completed, and those of `after_any` have ended: numbers,
-    or ``12[3]`` for task 3 of array 12. When its program fails, it is tried again up to `retries` times.
+    It starts when the jobs and arrays of `after` have completed, and those of `after_any` have ended; they
+    are numbers, or ``12[3]`` for task 3 of array 12. If its program fails, it is tried again `retries` times.
     """
 
     kind: JobKind

@@ -313,7 +313,7 @@ def test_the_end_of_a_back_off_is_noticed(play: Any, scheduler: Scheduler, clock
 
 def test_the_same_request_is_judged_once(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(module, "refusal", lambda work, snapshot: asked.append(len(snapshot.waiting)))
+    monkeypatch.setattr(module, "refusal", lambda work, snapshot, **more: asked.append(len(snapshot.waiting)))
 
     async def scenario(controller: Controller, started: list[LeaseRecord]) -> None:
         add(controller)

@@ -122,6 +122,10 @@ class LocalEngine:
         """Ask the job to end; see `Engine.stop`."""
         await self._ask("stop", key=key, cause=cause, grace_s=grace_s)
 
+    async def extend(self, key: str, limit_s: int) -> bool:
+        """Let an attempt run longer; see `Engine.extend`."""
+        return bool(await self._ask("extend", key=key, limit_s=limit_s))
+
     async def list(self) -> list[Started | Ended]:
         """Everything that was started and is not forgotten."""
         return [report_from_json(report) for report in await self._ask("list")]

@@ -76,6 +76,8 @@ class Launcher:
             return report_to_json(self.start(spec_from_json(message["spec"])))
         if name == "stop":
             self.stop(message["key"], StopRecord(message["cause"], time.monotonic() + message["grace_s"]))
+        elif name == "extend":
+            return self.extend(message["key"], message["limit_s"])
         elif name == "list":
             return [report_to_json(attempt.report()) for attempt in self._attempts.values()]
         elif name == "forget":
@@ -114,6 +116,19 @@ class Launcher:
         attempt = self._attempts.get(key)
         if attempt and attempt.pidfd >= 0:
             self._ask(attempt, attempt.asked(request))
+
+    def extend(self, key: str, limit_s: int) -> bool:
+        """Let an attempt run for `limit_s` seconds in all, unless it is over or was asked to end."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.pidfd < 0 or attempt.stop:
+            return False
+        longer = replace(attempt.spec, limit_s=max(1, limit_s))
+        try:
+            attempt.records.write_spec(longer)
+        except OSError as error:
+            raise EngineError(f"The new limit of {key} cannot be written down: {error.strerror}.") from None
+        attempt.spec = longer
+        return True
 
     def forget(self, key: str) -> None:
         """Drop an attempt that is over."""

@@ -10,6 +10,7 @@ request    fields                          result
 =========  ==============================  =====================================================
 start      spec (a `WorkSpec`)             a `Started`
 stop       key, cause, grace_s             null
+extend     key, limit_s                    whether it runs, and was not asked to end
 list                                       list of `Started` and `Ended`, told apart by ``type``
 forget     key                             null
 left       key                             whether a process carries the attempt's mark
@@ -48,6 +49,7 @@ _TOO_MANY = 1 << 53
 _FIELDS: dict[str, dict[str, type]] = {
     "start": {"spec": dict},
     "stop": {"key": str, "cause": str, "grace_s": int},
+    "extend": {"key": str, "limit_s": int},
     "list": {},
     "forget": {"key": str},
     "left": {"key": str},

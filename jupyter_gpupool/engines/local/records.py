@@ -94,6 +94,10 @@ class Records:
     def prepare(self, spec: WorkSpec, account: Account | None = None) -> None:
         """Make the folders and ``spec.json``."""
         make_folders(Path(spec.folder), self.folder, account)
+        self.write_spec(spec)
+
+    def write_spec(self, spec: WorkSpec) -> None:
+        """Record what was asked."""
         self._replace("spec.json", asdict(spec))
 
     def open_spec(self) -> int:

@@ -1,7 +1,7 @@
-"""Jobs and the queue.
+"""Jobs and the queue: submitting and looking.
 
-Owns: what each request on a job asks of ledger, controller and runs, and when it is refused. Never: the
-order of the queue.
+Owns: what becomes of a submit, and which jobs a list has. Never: the order of the queue, or what is done to a
+job (see `actions`).
 """
 
 from __future__ import annotations
@@ -9,23 +9,27 @@ from __future__ import annotations
 import heapq
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from jupyter_gpupool.devices.modes import mode_of
-from jupyter_gpupool.ledger.records import Job, JobState, NewJob, NewSession
+from jupyter_gpupool.ledger.arrays import rest_state
+from jupyter_gpupool.ledger.records import ArrayRecord, Job, JobState, NewJob, NewSession
 from jupyter_gpupool.scheduler.admission import dry_run
 from jupyter_gpupool.scheduler.model import Snapshot, Work
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.service.accounts import account_for
+from jupyter_gpupool.service.arrays import announce
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
-from jupyter_gpupool.service.errors import ApiError, conflict, invalid, nearest
+from jupyter_gpupool.service.dependencies import numbers
+from jupyter_gpupool.service.errors import ApiError, invalid, nearest, not_found
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
+from jupyter_gpupool.service.naming import LIST, Named, Unborn
 from jupyter_gpupool.service.replies import AlternativeReply, DryRunReply, JobReply, JobsReply, QueueReply
-from jupyter_gpupool.service.submission import Rules, new_job, work_of
+from jupyter_gpupool.service.submission import Rules, new_job, tasks_of, work_of
 from jupyter_gpupool.service.visibility import public
 from jupyter_gpupool.service.wire import JobRequest
 
@@ -41,9 +45,9 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
     rules = rules_of(service, who)
     await account_for(who.user, service.config, rules.policy)
     key = call.headers.get("Idempotency-Key")
-    new = new_job(call.body, rules, key)
+    new, array = new_job(call.body, rules, key), tasks_of(call.body)
     if key and (known := service.ledger.submitted_as(who.user, key)):
-        return 201, _job(service, known, who)
+        return 201, service.array_views.of(known, who)
     if new.snapshot and not service.snapshots.has(who.user, new.snapshot):
         raise ApiError(
             409,
@@ -51,13 +55,35 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
             f"The snapshot {new.snapshot} has not been received.",
             hint="Send it first.",
         )
-    admit(service, new, rules)
+    new = _after_others(service, new, call.body)
+    tasks = 1 if array is None else len(array[0])
+    admit(service, new, rules, tasks)
     if call.query["dry_run"]:
-        return 200, await _forecast(service, new, rules)
-    job = service.ledger.add_job(new, service.now)
-    service.controller.submitted(job.id)
-    service.news.job(job)
-    return 201, _job(service, job, who)
+        return 200, await _forecast(service, new, rules, tasks)
+    return 201, service.array_views.of(_queued(service, new, array), who)
+
+
+def _after_others(service: Service, new: NewJob, body: JobRequest) -> NewJob:
+    """Return the job with the numbers of what it comes after."""
+    ledger, now = service.ledger, service.now
+    after = numbers(body.after, ledger, new.owner, completed=True, now=now)
+    after_any = numbers(body.after_any, ledger, new.owner, completed=False, now=now)
+    return replace(new, after=tuple(after), after_any=tuple(after_any))
+
+
+def _queued(
+    service: Service, new: NewJob, array: tuple[tuple[int, ...], int | None] | None
+) -> Job | ArrayRecord:
+    """Queue a job or an array, and tell whom it concerns."""
+    ledger = service.ledger
+    if array is None:
+        job = ledger.add_job(new, service.now)
+        announce(job, service.controller, service.news)
+        return job
+    found = ledger.add_array(new, *array, service.now)
+    for job in ledger.arrays.jobs(found.id):
+        announce(job, service.controller, service.news)
+    return found
 
 
 def rules_of(service: Service, who: Identity) -> Rules:
@@ -79,8 +105,8 @@ def rules_of(service: Service, who: Identity) -> Rules:
     return Rules(who, service.policy, service.controller.frame)
 
 
-def admit(service: Service, new: NewJob | NewSession, rules: Rules) -> None:
-    """Refuse what could never run, or what would be too much in the queue.
+def admit(service: Service, new: NewJob | NewSession, rules: Rules, tasks: int = 1) -> None:
+    """Refuse what could never run, or of which so many `tasks` would be too much in the queue.
 
     Raises
     ------
@@ -88,23 +114,27 @@ def admit(service: Service, new: NewJob | NewSession, rules: Rules) -> None:
         With the numbers.
     """
     bounded = isinstance(new, NewJob) and rules.limits(new.group).queued_jobs is not None
-    if found := service.controller.refusal(work_of(new, now=0), count_queue=bounded):
+    if found := service.controller.refusal(work_of(new, now=0), count_queue=bounded, tasks=tasks):
         raise ApiError(422, found.code, found.message, found.used, found.limit, found.unit, hint=found.hint)
 
 
-async def _forecast(service: Service, new: NewJob, rules: Rules) -> DryRunReply:
+async def _forecast(service: Service, new: NewJob, rules: Rules, tasks: int) -> DryRunReply:
     """Ask the scheduler, off the loop, when the job would start as it is, and with other choices."""
     now = service.now
     snapshot = service.controller.snapshot(now)
-    work = work_of(new, now, id=2**62)
-    return await aside(_dry_run, service, snapshot, now, work, rules)
+    after = service.ledger.dependencies.open(new.after, new.after_any)
+    work = replace(work_of(new, now, id=2**62), after=after)
+    return await aside(_dry_run, service, snapshot, now, work, rules, tasks)
 
 
-def _dry_run(service: Service, snapshot: Snapshot, now: int, work: Work, rules: Rules) -> DryRunReply:
+def _dry_run(
+    service: Service, snapshot: Snapshot, now: int, work: Work, rules: Rules, tasks: int
+) -> DryRunReply:
     found = dry_run(snapshot, now, work)
     mode = mode_of(whole=work.request.gpus > 0, simulated=service.pool.simulated)
     message = explain(found.verdict, snapshot).message if found.verdict else "It would start now."
     return {
+        "tasks": tasks,
         "would_start": iso(found.start),
         "placement": service.views.placement(found.placement, mode) if found.placement else None,
         "reason": found.verdict.reason.value if found.verdict else None,
@@ -131,12 +161,37 @@ def _alternatives(snapshot: Snapshot, now: int, work: Work, rules: Rules) -> Ite
 
 
 async def list_jobs(call: Call[None]) -> JobsReply:
-    """List the user's jobs, newest first."""
+    """List the user's jobs, newest first, each array as one; or the tasks of one array, in their order."""
     states = _states(call.query["state"])
-    service, who = call.service, call.who
-    own = (job for job in service.ledger.jobs.values() if job.owner == who.user and job.state in states)
-    newest = heapq.nlargest(call.query["limit"], own, key=lambda job: job.id)
-    return {"jobs": await aside(lambda: [_job(service, job, who) for job in newest])}
+    service, who, most = call.service, call.who, call.query["limit"]
+    if call.query["array"] is not None:
+        found: Sequence[Named] = _tasks(service, call.query["array"], who, states)[:most]
+    else:
+        newest = heapq.nlargest(most, _own(service, who, states), key=lambda each: each.id)
+        found = newest
+    return {"jobs": await aside(lambda: [service.array_views.of(each, who) for each in found])}
+
+
+def _own(service: Service, who: Identity, states: frozenset[JobState]) -> Iterator[Job | ArrayRecord]:
+    ledger = service.ledger
+    for job in ledger.jobs.values():
+        if job.owner == who.user and job.array is None and job.state in states:
+            yield job
+    for array in ledger.arrays.records.values():
+        if array.owner == who.user and ledger.arrays.state(array.id) in states:
+            yield array
+
+
+def _tasks(service: Service, number: int, who: Identity, states: frozenset[JobState]) -> list[Named]:
+    """Return the tasks of a user's own array that are in one of the states."""
+    arrays = service.ledger.arrays
+    array = arrays.records.get(number)
+    if array is None or array.owner != who.user:
+        raise not_found(f"array {number} of yours", LIST)
+    rest = array.rest if rest_state(array) in states else ()
+    found: dict[int, Named] = {index: Unborn(array, index) for index in rest}
+    found |= {job.index or 0: job for job in arrays.jobs(number) if job.state in states}
+    return [found[index] for index in array.tasks if index in found]
 
 
 def _states(text: str | None) -> frozenset[JobState]:
@@ -155,36 +210,41 @@ def _states(text: str | None) -> frozenset[JobState]:
 
 
 async def queue(call: Call[None]) -> Bytes:
-    """List what waits, in the order of the last plan, and what runs."""
+    """List what waits, in the order of the last plan and each array as one, and what runs."""
     service, who = call.service, call.who
     jobs = list(service.ledger.jobs.values())
     return await aside(lambda: as_json(_queue(service, jobs, who)))
 
 
 def _queue(service: Service, jobs: list[Job], who: Identity) -> QueueReply:
-    forecast = service.controller.forecast
+    views, arrays = service.array_views, service.ledger.arrays.records
+    waiting: dict[int, Job | ArrayRecord] = {}
+    for job in jobs:
+        if job.state.waiting:
+            found = job if job.array is None else arrays[job.array]
+            waiting[found.id] = found
 
-    def rank(job: Job) -> tuple[bool, int, int]:
-        verdict = forecast.of(job.id)
-        position = verdict.position if verdict else None
-        return position is None, position or 0, job.id
+    def rank(found: Job | ArrayRecord) -> tuple[bool, int, int]:
+        position = views.position(found)
+        return position is None, position or 0, found.id
 
-    waiting = sorted((job for job in jobs if job.state.waiting), key=rank)
     return {
-        "waiting": [_job(service, job, who) for job in waiting],
-        "running": [_job(service, job, who) for job in jobs if job.state.live],
+        "waiting": [views.of(found, who) for found in sorted(waiting.values(), key=rank)],
+        "running": [views.of(job, who) for job in jobs if job.state.live],
     }
 
 
 async def show(call: Call[None]) -> JobReply:
-    """Show one job; one that has just come waits a moment for the plan that knows it."""
-    service, job = call.service, call.job()
+    """Show a job, an array or a task; a job that has just come waits a moment for the plan that knows it."""
+    service, job = call.service, call.named()
     forecast = service.controller.forecast
-    if job.state is JobState.QUEUED and forecast.of(job.id) is None:
+    if isinstance(job, Job) and job.state is JobState.QUEUED and forecast.of(job.id) is None:
         service.controller.hurry()
         await forecast.wait(job.id, PLAN_PATIENCE_S)
-        job = call.job()
-    reply = await aside(_job, service, job, call.who)
+        job = call.named()
+    reply = await aside(service.array_views.of, job, call.who)
+    if not isinstance(job, Job):
+        return reply
     if job.state is JobState.QUEUED and reply["waiting"] and forecast.of(job.id) is None:
         reply["waiting"]["position"] = _place(service, job)
     return reply
@@ -194,61 +254,3 @@ def _place(service: Service, job: Job) -> int:
     """Return where a job stands by its submit time, before a plan has ranked it."""
     waiting = service.ledger.waiting()
     return 1 + bisect_left(waiting, (job.submitted, job.id), key=lambda work: (work.submitted, work.id))
-
-
-async def cancel(call: Call[None]) -> JobReply:
-    """End a job: at once when it waits; with its grace when it runs."""
-    service, job = call.service, call.changeable_job()
-    sentence = f"Cancelled by {call.who.user}."
-    if job.state.ended:
-        if job.state is JobState.CANCELLED:
-            return _job(service, job, call.who)
-        raise conflict(f"Job {job.id} has ended already: its state is {_words(job)}.")
-    if job.state.waiting:
-        service.news.job(service.ledger.cancel_queued(job.id, sentence, service.now))
-        service.controller.changed([job.id])
-    else:
-        await service.runs.stop(job, "cancel", sentence)
-    return _job(service, call.job(), call.who)
-
-
-async def hold(call: Call[None]) -> JobReply:
-    """Keep a queued job from starting."""
-    service, job = call.service, call.changeable_job()
-    if job.state is JobState.HELD:
-        return _job(service, job, call.who)
-    if job.state is not JobState.QUEUED:
-        raise conflict(f"Job {job.id} is {_words(job)}; only a queued job can be held.")
-    service.news.job(service.ledger.hold(job.id, f"by {call.who.user}", service.now))
-    service.controller.changed([job.id])
-    return _job(service, call.job(), call.who)
-
-
-async def release(call: Call[None]) -> JobReply:
-    """Let a held job start."""
-    service, job = call.service, call.changeable_job()
-    if job.state is JobState.QUEUED:
-        return _job(service, job, call.who)
-    if job.state is not JobState.HELD:
-        raise conflict(f"Job {job.id} is {_words(job)}; only a held job can be released.")
-    service.news.job(service.ledger.release(job.id, service.now))
-    service.controller.changed([job.id])
-    return _job(service, call.job(), call.who)
-
-
-async def requeue(call: Call[None]) -> JobReply:
-    """Stop a running job and put it back into the queue, where it keeps its submit time."""
-    service, job = call.service, call.changeable_job()
-    if not job.state.live:
-        hint = "Submit it again." if job.state.ended else None
-        raise conflict(f"Job {job.id} is {_words(job)}; only a running job can be requeued.", hint)
-    await service.runs.stop(job, "stop", f"Requeued by {call.who.user}.")
-    return _job(service, call.job(), call.who)
-
-
-def _job(service: Service, job: Job, who: Identity) -> JobReply:
-    return service.views.job(job, who, service.controller.forecast.of(job.id))
-
-
-def _words(job: Job) -> str:
-    return job.state.value.replace("_", " ")

@@ -1,0 +1,65 @@
+"""More time for a job that runs.
+
+Owns: how much a user may add, and that nothing promised moves for it. Never: what stands in the way, which
+the scheduler says (`obstacle`).
+"""
+
+from __future__ import annotations
+
+from jupyter_gpupool.ledger.records import Job, JobState
+from jupyter_gpupool.policy.units import format_duration
+from jupyter_gpupool.scheduler.extension import obstacle
+from jupyter_gpupool.service.aside import aside
+from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.errors import ApiError, conflict
+from jupyter_gpupool.service.naming import capital, in_words
+from jupyter_gpupool.service.submission import limits_of
+
+
+async def extend_job(service: Service, job: Job, more: int) -> None:
+    """Let a running job run `more` seconds longer.
+
+    Raises
+    ------
+    ApiError
+        It does not run, may not run so long, or somebody was promised what it would keep.
+    EngineError
+        The engine cannot be reached; nothing has changed.
+    """
+    name = capital(in_words(job))
+    lease = service.ledger.leases[job.lease] if job.lease is not None else None
+    if job.state is not JobState.RUNNING or lease is None:
+        state = job.state.value.replace("_", " ")
+        hint = "Cancel it, and submit it again with another --time." if job.state.waiting else None
+        raise conflict(f"{name} is {state}; only a running job can get more time.", hint)
+    _allow(service, job, job.limit_s + more)
+    now = service.now
+    snapshot = service.controller.snapshot(now)
+    view = next(held for held in snapshot.leases if held.id == lease.id)
+    if found := await aside(obstacle, snapshot, now, view, lease.end + more):
+        raise conflict(
+            f"{name} cannot have {format_duration(more)} more: {found}",
+            "Ask for less, or let it go on from a checkpoint in a job of its own.",
+        )
+    if service.ledger.jobs[job.id] is not job:
+        raise conflict(f"{name} has changed just now.", "Ask again.")
+    longer = service.ledger.extend_job(job.id, more, now)
+    service.news.job(longer)
+    service.controller.changed()
+    if not await service.runs.told_limit(longer):
+        raise conflict(f"{name} is ending already; it gets no more time.")
+
+
+def _allow(service: Service, job: Job, limit: int) -> None:
+    most = limits_of(service.controller.frame, job.group, job.owner).job_time
+    if most is not None and limit > most:
+        raise ApiError(
+            422,
+            "exceeds_limit",
+            f"With that {in_words(job)} would have {format_duration(limit)}; {job.owner} may have "
+            f"{format_duration(most)} for a job in {job.group}.",
+            used=limit,
+            limit=most,
+            unit="s",
+            hint=f"Ask for {format_duration(most - job.limit_s)} or less." if most > job.limit_s else None,
+        )
