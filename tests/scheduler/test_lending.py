@@ -504,6 +504,9 @@ def test_the_board_agrees_with_the_rules_at_every_second(
     assert (found and found[0]) == first
     if found is not None:
         assert board.holds(job, found[1], found[0])
+    estimated = plan(replace(snapshot, settings=replace(least, promises=0)), 0)
+    assert bool(estimated.starts) is (first == 0)
+    assert bool(estimated.starts) or estimated.verdicts[1].expected_start == first
     for time in range(HORIZON):
         board.advance(time)
         for one in board.floor.cards.values():
