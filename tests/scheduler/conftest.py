@@ -48,9 +48,20 @@ class Pool:
             for index in range(cards)
         )
 
-    def group(self, name: str, cards: float = 100, parent: str = "pool", **more: Any) -> Group:
-        quota = {"gpu_milli": round(1000 * cards), **more.pop("quota", {})}
-        return Group(name, parent, Quota(quota), **more)
+    def group(
+        self,
+        name: str,
+        cards: float = 100,
+        parent: str = "pool",
+        limit: float | None = None,
+        lend: float | None = None,
+        **more: Any,
+    ) -> Group:
+        owed, reach, lent = (
+            None if amount is None else {"gpu_milli": round(1000 * amount)} for amount in (cards, limit, lend)
+        )
+        quota = {**(owed or {}), **more.pop("quota", {})}
+        return Group(name, parent, Quota(quota, limit=reach, lend=lent), **more)
 
     def snapshot(
         self,

@@ -64,11 +64,11 @@ def test_no_such_card_or_partition(pool):
 
 
 def test_more_than_the_group_could_ever_have(pool):
-    found = refused(pool, pool.job(1, 4), groups=[pool.group("a", 3)])
-    assert found.message == "4 cards is more than group a could ever have: its quota is 3 cards."
+    found = refused(pool, pool.job(1, 4), groups=[pool.group("a", 1, limit=3)])
+    assert found.message == "4 cards is more than group a could ever have: its limit is 3 cards."
     assert (found.code, found.used, found.limit, found.unit) == ("exceeds_limit", 4000, 3000, "gpu_milli")
-    assert refused(pool, pool.job(1, 3), groups=[pool.group("a", 3)]) is None
-    assert refused(pool, pool.job(1), groups=[pool.group("a", 0)]).hint == "Ask your administrator."
+    assert refused(pool, pool.job(1, 3), groups=[pool.group("a", 1, limit=3)]) is None
+    assert refused(pool, pool.job(1), groups=[pool.group("a", 0, limit=0)]).hint == "Ask your administrator."
 
 
 def test_more_than_the_user_may_hold(pool):

@@ -68,7 +68,8 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
             whole = work.request.gpus > 0
             owner = (work.id, work.id, "job", work.user, work.group, work.priority, work.request)
             leases.append(bench.Lease(*owner, start.placement, now, now + work.limit, whole))
-        now = min(lease.end for lease in leases)
+        dues = [promise.start for promise in decided.promises]
+        now = min(time for time in (*(lease.end for lease in leases), *dues) if time > now)
         snapshot = replace(
             snapshot,
             waiting=tuple(works.values()),

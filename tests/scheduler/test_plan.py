@@ -2,7 +2,16 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Gpu, Node, Promise, Reason, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import (
+    Gpu,
+    Group,
+    Node,
+    Promise,
+    Quota,
+    Reason,
+    Settings,
+    UserLimits,
+)
 from jupyter_gpupool.scheduler.plan import fill, plan
 
 
@@ -206,7 +215,7 @@ class TestLimits:
 
     def test_group_quota(self, pool):
         cards = pool.gpus(4)
-        groups = [pool.group("a", 2), pool.group("b", 2)]
+        groups = [pool.group("a", 2, limit=2), pool.group("b", 2)]
         waiting = [pool.job(1, 2), pool.job(2), pool.job(3, group="b")]
         decided = plan(pool.snapshot(waiting, gpus=cards, groups=groups), 0)
         assert started(decided) == [1, 3]
@@ -215,7 +224,8 @@ class TestLimits:
 
     def test_quota_of_cpus_and_of_a_type(self, pool):
         cards = pool.gpus(2, model="H200")
-        group = pool.group("a", 2, quota={"cpus_milli": 3000, "gpu_milli.h200": 1000})
+        owed = {"gpu_milli": 2000, "cpus_milli": 3000, "gpu_milli.h200": 1000}
+        group = Group("a", "pool", Quota(owed, limit=owed))
         decided = plan(
             pool.snapshot([pool.job(1), pool.job(2), pool.job(3, 0)], gpus=cards, groups=[group]), 0
         )
@@ -228,7 +238,7 @@ class TestLimits:
         assert decided.verdicts[2].facts["what"] == "cpus_milli"
 
     def test_slices_are_charged_in_milli(self, pool):
-        group = pool.group("a", 0.25)
+        group = pool.group("a", 0.25, limit=0.25)
         waiting = [pool.session(n, gpu_mib=4096) for n in (1, 2, 3)]
         decided = plan(pool.snapshot(waiting, groups=[group]), 0)
         assert started(decided) == [1, 2]
@@ -282,7 +292,7 @@ class TestLimits:
     def test_quota_lowered_below_use_stops_nothing_and_starts_nothing(self, pool):
         cards = pool.gpus(4)
         running = pool.lease(pool.job(1, 3), cards[:3], 60)
-        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 2)]), 0)
+        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 2, limit=2)]), 0)
         assert started(decided) == []
         assert expected(decided) == {2: 60}
 
@@ -295,7 +305,7 @@ class TestLimits:
         cards = pool.gpus(2)
         lost = Gpu("lost", "node1", 9, "SIM", pool.card, "training")
         running = pool.lease(pool.job(1, 1), [lost], 60)
-        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 1)]), 0)
+        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 1, limit=1)]), 0)
         assert expected(decided) == {2: 60}
 
 
@@ -394,7 +404,8 @@ def test_fill_leaves_no_room_to_worse_work_while_promises_are_free(pool):
 
 def test_a_type_without_quota_leaves_the_other_types(pool):
     cards = pool.gpus(2, model="H200") + pool.gpus(1, model="A100", first=2)
-    group = pool.group("a", 4, quota={"gpu_milli.a100": 0, "gpu_milli.h200": 1000})
+    owed = {"gpu_milli": 4000, "gpu_milli.a100": 0, "gpu_milli.h200": 1000}
+    group = Group("a", "pool", Quota(owed, limit=owed))
     running = pool.lease(pool.job(9), cards[:1], 60)
     snapshot = pool.snapshot([pool.job(1), pool.job(2)], [running], gpus=cards, groups=[group])
     for settings in (Settings(), Settings(promises=0)):

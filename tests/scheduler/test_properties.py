@@ -55,23 +55,25 @@ class History:
         cards = pool.gpus(3, nodes=2)
         limits = UserLimits(gpu_milli=4000, running_jobs=3, sessions=2, job_time=35)
         groups = [
-            pool.group("a", 4, quota={"cpus_milli": 20_000}, user=limits),
-            pool.group("b", 2, parent="a"),
-            pool.group("c", 3),
+            pool.group("a", 3, limit=5, quota={"cpus_milli": 20_000}, user=limits),
+            pool.group("b", 1, parent="a", lend=0.5),
+            pool.group("c", 2, limit=4),
         ]
         self.pool, self.late = pool, late
         self.now = self.number = 0
         self.moves = ()
+        self.only_jobs = True
         self.snapshot = pool.snapshot(
             gpus=cards,
             groups=groups,
             priorities=CLASSES,
             windows=WINDOWS,
-            settings=Settings(promises=4, promises_per_group=3, slots=slots, host="here"),
+            settings=Settings(promises=4, promises_per_group=3, slots=slots, host="here", borrow_max_time=15),
         )
 
     def submit(self, kind, wanted):
         self.number += 1
+        self.only_jobs = self.only_jobs and kind == "job"
         work = self.pool.job(
             self.number,
             kind=kind,
@@ -158,6 +160,8 @@ class History:
         held = Counter()
         for lease in self.snapshot.leases:
             held[lease.group] += lease.placement.gpu_milli
+            if lease.kind == "session" or lease.end - 15 > self.now:
+                held[lease.group, "lasting"] += lease.placement.gpu_milli
             held[lease.group, lease.user, "gpus"] += lease.placement.gpu_milli
             held[lease.group, lease.user, lease.kind] += 1
             held["cpus", lease.placement.nodes] += lease.request.cpus_milli
@@ -171,12 +175,15 @@ class History:
             assert len(shares) <= 1 or not any(lease.whole for lease, _ in shares)
             assert len({lease.kind for lease, _ in shares}) <= 1
         for name, group in self.snapshot.groups.items():
-            assert held[name] <= group.quota.quota["gpu_milli"]
+            owed = group.quota.quota["gpu_milli"]
+            assert held[name, "lasting"] <= owed
             for user in ("ann", "bob"):
                 if name == "a":
                     assert held[name, user, "gpus"] <= 4000
                     assert held[name, user, "job"] <= 3
                     assert held[name, user, "session"] <= 2
+        in_a = held["a"] + max(0, held["b"] - 500)
+        assert not self.only_jobs or (in_a <= 5000 and held["c"] <= 4000)
         assert max(held["ann", "high"], held["bob", "high"]) <= 1
         assert self.snapshot.settings.slots is None or held["slots"] <= self.snapshot.settings.slots
 

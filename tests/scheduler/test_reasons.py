@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Reason, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import Group, Quota, Reason, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text, time_text
@@ -87,7 +87,8 @@ def test_a_start_that_would_delay_a_promise(pool):
 
 def test_group_quota(pool):
     cards = pool.gpus(8)
-    group = pool.group("a", 6, quota={"memory_mib": 64 * 1024})
+    owed = {"gpu_milli": 6000, "memory_mib": 64 * 1024}
+    group = Group("a", "pool", Quota(owed, limit=owed))
     snapshot = pool.snapshot([pool.job(1, 2)], busy(pool, cards[:6]), gpus=cards, groups=[group])
     told = why(snapshot, 1)
     assert told.message == ("Group a uses 6 of 6 cards, and this needs 2 cards. More is free by 09:00 UTC.")
