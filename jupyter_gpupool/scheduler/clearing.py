@@ -21,6 +21,7 @@ from jupyter_gpupool.scheduler.stopping import (
     Victim,
     by_harm,
     hand_backs,
+    leaves_at,
     must_be_above,
 )
 
@@ -44,8 +45,8 @@ class Clearing:
         self._stoppable = sorted(
             filter(self._could_leave, staying), key=lambda lease: by_harm(lease, snapshot.priorities)
         )
-        graces = [lease.grace for lease in snapshot.leases if lease.kind == "job" and lease.resumable]
-        self._soon = board.time + max(graces) if graces else None
+        resumable = [lease for lease in snapshot.leases if lease.kind == "job" and lease.resumable]
+        self._soon = max((leaves_at(lease, board.time) for lease in resumable), default=None)
         self._holders = Holders(board)
         self._most: tuple[int, int, Mib] | None = None
         self._owed: dict[str, bool] = {}
@@ -61,11 +62,13 @@ class Clearing:
 
     def may_take(self, work: Work, own: Promise | None) -> bool:
         """Say, at little cost, whether anybody could be asked to stop for a job, which may have a promise."""
-        if not self._stoppable or _about(work) in self._failed or not self._could_hold(work):
+        if not self._stoppable or self._soon is None or (own is not None and own.start <= self._soon):
             return False
-        if own is not None and self._soon is not None and own.start <= self._soon:
+        if not (self._preempts(work) or self._is_owed(work)):
             return False
-        return self._preempts(work) or (self._is_owed(work) and self._board.inside(work))
+        if not self._could_hold(work) or _about(work) in self._failed:
+            return False
+        return self._preempts(work) or self._board.inside(work)
 
     def room(self, work: Work) -> Room | None:
         """Find room that comes within the longest grace of any job, by itself or because jobs are asked."""
@@ -90,7 +93,7 @@ class Clearing:
         stopped = {stop.lease for stop in room.stops}
         for lease in self._stoppable if stopped else ():
             if lease.id in stopped:
-                self._board.shorten(lease, self._gone(lease))
+                self._board.shorten(lease, leaves_at(lease, self._now))
                 self._leave(lease)
         self._stoppable = [lease for lease in self._stoppable if lease.id not in stopped]
         self.stops.extend(room.stops)
@@ -102,7 +105,7 @@ class Clearing:
             and lease.resumable
             and lease.asked is None
             and (lease.start <= self._grown_up or self._is_lent(lease))
-            and self._board.expected_end(lease) > self._gone(lease)
+            and self._board.expected_end(lease) > leaves_at(lease, self._now)
         )
 
     def _claimed(self, work: Work) -> list[Victim]:
@@ -180,9 +183,6 @@ class Clearing:
 
     def _is_lent(self, lease: Lease) -> bool:
         return self._board.limits.ends.lent(lease.kind, lease.placement.partition)
-
-    def _gone(self, lease: Lease) -> Seconds:
-        return self._now + lease.grace
 
     def _leave(self, lease: Lease) -> None:
         self._excess.leave(self._board.limits.upward(lease.group), self._board.measure(lease))

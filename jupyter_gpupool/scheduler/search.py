@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.model import Kind, Mib, Placement, Reason, Seconds, Stop, Work
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
-from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest
+from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest, leaves_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,7 @@ class Holders:
     """Who is on which card, until when."""
 
     def __init__(self, board: Board) -> None:
-        self._on_card: dict[str, list[tuple[int, Kind, Mib, Seconds]]] = {}
-        for lease in board.snapshot.leases:
-            whole = lease.whole or board.limits.ends.lent(lease.kind, lease.placement.partition)
-            for share in lease.placement.gpus:
-                card = board.floor.cards.get(share.uuid)
-                if card is not None:
-                    taken = card.memory if whole else share.mib
-                    held = lease.id, lease.kind, taken, board.expected_end(lease)
-                    self._on_card.setdefault(share.uuid, []).append(held)
+        self._board = board
 
     def free(self, card: Card, kind: Kind, gone: Collection[int], at: Seconds) -> Mib:
         """Return what is free on a card for one kind of work at a time, without those that are `gone`."""
@@ -46,6 +39,20 @@ class Holders:
             if end > at and lease not in gone:
                 free -= mib if holder == kind else card.memory
         return free
+
+    @cached_property
+    def _on_card(self) -> dict[str, list[tuple[int, Kind, Mib, Seconds]]]:
+        board = self._board
+        found: dict[str, list[tuple[int, Kind, Mib, Seconds]]] = {}
+        for lease in board.snapshot.leases:
+            whole = lease.whole or board.limits.ends.lent(lease.kind, lease.placement.partition)
+            for share in lease.placement.gpus:
+                card = board.floor.cards.get(share.uuid)
+                if card is not None:
+                    taken = card.memory if whole else share.mib
+                    held = lease.id, lease.kind, taken, board.expected_end(lease)
+                    found.setdefault(share.uuid, []).append(held)
+        return found
 
 
 class Search:
@@ -133,7 +140,7 @@ class Search:
                 self._board.lengthen(victim.lease)
         for victim in victims:
             if victim.lease.id not in self._gone:
-                self._board.shorten(victim.lease, self._board.time + victim.lease.grace)
+                self._board.shorten(victim.lease, leaves_at(victim.lease, self._board.time))
         self._gone = {victim.lease.id: victim for victim in victims}
 
 

@@ -110,6 +110,11 @@ def fewest(candidates: Sequence[Item], suffice: Callable[[Sequence[Item]], bool]
     return needed
 
 
+def leaves_at(lease: Lease, now: Seconds) -> Seconds:
+    """Return when a lease is gone that is asked now."""
+    return now + max(1, lease.grace)
+
+
 def asked_at(lease: Lease, ends: Ends) -> Seconds | None:
     """Return when a job on a lent card is asked to hand it back; None if it is not, or was asked before."""
     partition = lease.placement.partition

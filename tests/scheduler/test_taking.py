@@ -1,0 +1,356 @@
+"""Who is asked to stop for whom, in whole passes: reclaim, preempting classes, claims of sessions."""
+
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpupool.scheduler.model import Lend, Partition, PriorityClass, Quota, Settings
+from jupyter_gpupool.scheduler.plan import fill, plan
+
+NOW = 10_000
+GRACE = 120
+
+
+def told(decided):
+    return [(stop.lease, stop.cause, stop.taker) for stop in decided.stops]
+
+
+def started(decided):
+    return [start.work for start in decided.starts]
+
+
+def promised(decided):
+    return {promise.work: promise.start for promise in decided.promises}
+
+
+class Site:
+    """One node of cards; `run` makes a resumable job that has run for an hour and lasts for days."""
+
+    def __init__(self, pool, cards=4, groups=(("a", 2), ("b", 2)), nodes=1, **more):
+        self.pool = pool
+        self.cards = pool.gpus(cards, nodes=nodes)
+        self.groups = [pool.group(*group) if isinstance(group, tuple) else group for group in groups]
+        self.more = more
+
+    def run(self, id_, group, first, cards=1, start=NOW - 3600, **more):
+        more = {
+            "resumable": True,
+            "grace": GRACE,
+            "limit": 10**6,
+            "submitted": 0,
+            "user": f"u{group}",
+            **more,
+        }
+        job = self.pool.job(id_, cards, group=group, **more)
+        return self.pool.lease(job, self.cards[first : first + cards], start + job.limit, start=start)
+
+    def want(self, id_, group, cards=1, **more):
+        more = {"submitted": NOW - 100, "user": f"u{group}", "limit": 3600, **more}
+        return self.pool.job(id_, cards, group=group, **more)
+
+    def snapshot(self, waiting, leases, **more):
+        return self.pool.snapshot(
+            waiting, leases, gpus=self.cards, groups=self.groups, **{**self.more, **more}
+        )
+
+
+@pytest.fixture(params=[plan, fill])
+def decide(request):
+    return request.param
+
+
+class TestReclaim:
+    """What a group is owed comes back from those that stand above what they own."""
+
+    def test_the_owner_gets_its_card_at_the_end_of_the_grace(self, pool, decide):
+        site = Site(pool)
+        held = [site.run(n, "b", n - 1, start=NOW - 3600 - n) for n in (1, 2, 3, 4)]
+        decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
+        assert told(decided) == [(1, "reclaim", 9)]
+        assert promised(decided) == {9: NOW + GRACE}
+        assert started(decided) == []
+
+    def test_it_takes_no_more_than_it_is_owed_and_no_more_than_the_other_has_too_much(self, pool, decide):
+        site = Site(pool, cards=4, groups=[("a", 1), ("b", 2)])
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        waiting = [site.want(n, "a") for n in (7, 8, 9)]
+        decided = decide(site.snapshot(waiting, held), NOW)
+        assert [taker for _, _, taker in told(decided)] == [7]
+
+    def test_nobody_inside_quota_is_asked(self, pool, decide):
+        site = Site(pool, groups=[("a", 4), ("b", 2), ("c", 2)])
+        held = [site.run(n, group, n - 1) for n, group in ((1, "b"), (2, "b"), (3, "c"), (4, "c"))]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
+
+    def test_nobody_is_asked_for_a_job_above_quota(self, pool, decide):
+        site = Site(pool, groups=[("a", 1), ("b", 1)])
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        assert told(decide(site.snapshot([site.want(9, "a", 2)], held), NOW)) == []
+
+    @pytest.mark.parametrize(("age", "asked"), [(599, []), (600, [1])])
+    def test_a_job_is_safe_for_its_least_run(self, pool, decide, age, asked):
+        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0)])
+        held = [site.run(1, "b", 0, start=NOW - age)]
+        decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
+        assert [lease for lease, _, _ in told(decided)] == asked
+
+    @pytest.mark.parametrize("more", [{"resumable": False}, {"kind": "session"}])
+    def test_who_cannot_resume_is_not_asked(self, pool, decide, more):
+        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0)])
+        decided = decide(site.snapshot([site.want(9, "a")], [site.run(1, "b", 0, **more)]), NOW)
+        assert told(decided) == []
+
+    def test_nobody_is_asked_unless_the_taker_then_fits(self, pool, decide):
+        site = Site(pool, groups=[("a", 3), ("b", 1)])
+        held = [
+            site.run(1, "b", 0),
+            site.run(2, "b", 1),
+            site.run(3, "b", 2, resumable=False),
+            site.run(4, "b", 3, resumable=False),
+        ]
+        assert told(decide(site.snapshot([site.want(9, "a", 3)], held), NOW)) == []
+        assert len(told(decide(site.snapshot([site.want(9, "a", 2)], held), NOW))) == 2
+
+    @pytest.mark.parametrize(("left", "asked"), [(GRACE, []), (GRACE + 1, [1])])
+    def test_nobody_is_asked_where_room_comes_by_itself_within_the_grace(self, pool, decide, left, asked):
+        site = Site(pool, cards=2, groups=[("a", 1), ("b", 0)])
+        short = site.run(2, "b", 1, start=NOW - 3600, resumable=False, limit=3600 + left)
+        decided = decide(site.snapshot([site.want(9, "a")], [site.run(1, "b", 0), short]), NOW)
+        assert [lease for lease, _, _ in told(decided)] == asked
+        assert promised(decided) == {9: NOW + GRACE}
+
+    def test_nobody_is_asked_twice(self, pool, decide):
+        site = Site(pool)
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        snapshot = site.snapshot([site.want(9, "a")], held)
+        first = decide(snapshot, NOW)
+        (stop,) = first.stops
+        asked = tuple(replace(x, asked=NOW) if x.id == stop.lease else x for x in held)
+        later = replace(snapshot, leases=asked, promises=first.promises)
+        for now in (NOW + 1, NOW + GRACE - 1, NOW + GRACE, NOW + GRACE + 30):
+            assert told(decide(later, now)) == []
+        gone = replace(later, leases=tuple(x for x in asked if x.id != stop.lease))
+        assert started(decide(gone, NOW + 60)) == [9]
+
+    def test_two_takers_take_what_both_are_owed(self, pool, decide):
+        site = Site(pool)
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        decided = decide(site.snapshot([site.want(8, "a"), site.want(9, "a")], held), NOW)
+        assert [taker for _, _, taker in told(decided)] == [8, 9]
+        assert len({lease for lease, _, _ in told(decided)}) == 2
+
+    def test_victims_of_one_node_are_taken_and_the_others_spared(self, pool, decide):
+        site = Site(pool, cards=4, nodes=2, groups=[("a", 4), ("b", 2)])
+        held = [site.run(n, "b", n - 1, start=NOW - 3600 - (n == 1)) for n in (1, 2, 3, 4)]
+        held += [site.run(n, "b", n - 1, resumable=n != 5) for n in (5, 6, 7, 8)]
+        decided = decide(site.snapshot([site.want(9, "a", 4)], held), NOW)
+        assert sorted(lease for lease, _, _ in told(decided)) == [1, 2, 3, 4]
+
+    def test_whole_nodes_are_taken_for_a_job_of_several(self, pool, decide):
+        site = Site(pool, cards=2, nodes=2, groups=[("a", 4), ("b", 0)])
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        decided = decide(site.snapshot([site.want(9, "a", 4)], held), NOW)
+        assert len(told(decided)) == 4
+        assert promised(decided) == {9: NOW + GRACE}
+
+    def test_quota_alone_is_taken_back_where_cards_are_free(self, pool, decide):
+        """c2 is owed what its sister borrows inside a common limit; cards are free elsewhere."""
+        parent = replace(pool.group("c", 0), quota=Quota({"gpu_milli": 0}, limit={"gpu_milli": 4000}))
+        site = Site(pool, cards=8, groups=[parent, ("c1", 2, "c"), ("c2", 2, "c")])
+        held = [site.run(n, "c1", n - 1) for n in (1, 2, 3, 4)]
+        decided = decide(site.snapshot([site.want(9, "c2")], held), NOW)
+        assert len(told(decided)) == 1
+        assert promised(decided) == {9: NOW + GRACE}
+
+    def test_the_common_ancestor(self, pool, decide):
+        """b1 is above its quota only inside b: nobody outside of b may take from it."""
+        groups = [("a", 2), ("b", 0), ("b1", 1, "b"), ("b2", 1, "b")]
+        site = Site(pool, cards=2, groups=groups)
+        held = [site.run(1, "b1", 0), site.run(2, "b1", 1)]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
+        assert len(told(decide(site.snapshot([site.want(9, "b2")], held), NOW))) == 1
+
+    def test_only_who_has_too_much_of_what_lacks(self, pool, decide):
+        """b has too many CPUs, c too many cards: a lacks cards."""
+        groups = [
+            ("a", 1),
+            pool.group("b", 2, quota={"cpus_milli": 1000}),
+            pool.group("c", 1),
+        ]
+        site = Site(pool, cards=4, groups=groups)
+        held = [site.run(n, group, n - 1) for n, group in ((1, "b"), (2, "b"), (3, "c"), (4, "c"))]
+        decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
+        assert told(decided) in ([(3, "reclaim", 9)], [(4, "reclaim", 9)])
+
+    def test_a_promise_that_comes_later_is_brought_forward(self, pool, decide):
+        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0)])
+        young = site.run(1, "b", 0, start=NOW - 100, limit=8000)
+        first = plan(site.snapshot([site.want(9, "a")], [young]), NOW)
+        assert promised(first) == {9: NOW + 7900}
+        later = site.snapshot([site.want(9, "a")], [young], promises=first.promises)
+        decided = decide(later, NOW + 500)
+        assert told(decided) == [(1, "reclaim", 9)]
+        assert promised(decided) == {9: NOW + 500 + GRACE}
+        assert decided.moves == ()
+
+    def test_the_promise_of_a_borrower_gives_way_and_is_told(self, pool, decide):
+        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0), ("c", 0)])
+        held = [site.run(1, "b", 0, limit=3600 + 300)]
+        first = plan(site.snapshot([site.want(5, "c", resumable=True)], held), NOW)
+        assert promised(first) == {5: NOW + 300}
+        later = site.snapshot(
+            [site.want(5, "c", resumable=True), site.want(9, "a")], held, promises=first.promises
+        )
+        decided = decide(later, NOW)
+        assert told(decided) == [(1, "reclaim", 9)]
+        assert promised(decided) == {9: NOW + GRACE, 5: NOW + GRACE + 3600}
+        assert [(move.work, move.cause) for move in decided.moves] == [(5, "reclaim for job 9 of a")]
+
+    def test_a_user_limit_asks_nobody(self, pool, decide):
+        from jupyter_gpupool.scheduler.model import UserLimits
+
+        site = Site(pool, cards=2, groups=[pool.group("a", 2, user=UserLimits(running_jobs=1)), ("b", 0)])
+        held = [site.run(1, "a", 0), site.run(2, "b", 1)]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
+
+    def test_promises_that_are_all_given_keep_nobody_from_what_is_owed(self, pool, decide):
+        site = Site(pool, groups=[("a", 1), ("b", 0)], settings=Settings(promises=0))
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        assert promised(decide(site.snapshot([site.want(9, "a")], held), NOW)) == {9: NOW + GRACE}
+
+
+URGENT = {
+    "low": PriorityClass("low", -100, 500),
+    "normal": PriorityClass("normal", 0),
+    "urgent": PriorityClass("urgent", 1000, 4000, preempts=True),
+}
+
+
+class TestPreempting:
+    """A class that preempts stops lower resumable jobs of its group, inside quota only."""
+
+    def site(self, pool, **more):
+        return Site(pool, cards=2, priorities=URGENT, **{"groups": [("a", 2), ("b", 0)], **more})
+
+    def test_the_lowest_of_its_own_group_stops(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(1, "a", 0), site.run(2, "a", 1, priority="low", start=NOW - 9000)]
+        decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
+        assert told(decided) == [(2, "preempt", 9)]
+        assert promised(decided) == {9: NOW + GRACE}
+
+    def test_not_for_more_than_its_quota(self, pool, decide):
+        site = self.site(pool, groups=[("a", 1), ("b", 1)])
+        held = [site.run(1, "a", 0), site.run(2, "b", 1)]
+        assert told(decide(site.snapshot([site.want(9, "a", 2, priority="urgent")], held), NOW)) == []
+
+    def test_not_who_is_of_the_same_class(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(n, "a", n - 1, priority="urgent") for n in (1, 2)]
+        assert told(decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)) == []
+
+    def test_an_ordinary_class_stops_nobody_of_its_group(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(n, "a", n - 1, priority="low") for n in (1, 2)]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
+
+    def test_what_others_borrow_goes_too(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(1, "a", 0), site.run(2, "b", 1)]
+        decided = decide(site.snapshot([site.want(9, "a", 2, priority="urgent")], held), NOW)
+        assert sorted(told(decided)) == [(1, "preempt", 9), (2, "reclaim", 9)]
+
+
+class TestClaims:
+    """A session gets a lent card within the grace of the job that is on it."""
+
+    windows = {"night": ((0, 10 * NOW),)}
+
+    def site(self, pool, cards=2, groups=(("a", 2), ("b", 2)), **more):
+        site = Site(pool, groups=groups, windows=self.windows, **more)
+        site.cards = pool.gpus(cards, partition="development")
+        lend = Lend("training", "night")
+        self.partitions = {
+            "development": Partition("development", frozenset({"session"}), lend=lend),
+            "training": Partition("training", frozenset({"job"})),
+        }
+        return site
+
+    def decide(self, decide, site, waiting, held, now=NOW, **more):
+        return decide(replace(site.snapshot(waiting, held, **more), partitions=self.partitions), now)
+
+    def test_a_lent_job_is_asked_however_young_and_inside_quota(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(1, "b", 0, start=NOW - 10), site.run(2, "b", 1, start=NOW - 20)]
+        decided = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
+        assert told(decided) == [(1, "session", 9)]
+        assert promised(decided) == {9: NOW + GRACE}
+
+    def test_those_of_its_own_group_go_first(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(1, "b", 0, start=NOW - 10), site.run(2, "a", 1, start=NOW - 20)]
+        decided = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
+        assert told(decided) == [(2, "session", 9)]
+
+    def test_nobody_for_a_session_beyond_its_quota(self, pool, decide):
+        site = self.site(pool, groups=[("a", 1), ("b", 2)])
+        mine = site.run(3, "a", 0, kind="session", resumable=False)
+        held = [mine, site.run(1, "b", 1)]
+        decided = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
+        assert told(decided) == []
+
+    def test_two_sessions_ask_two_and_neither_asks_again(self, pool, decide):
+        site = self.site(pool)
+        held = [site.run(1, "b", 0), site.run(2, "b", 1)]
+        waiting = [site.want(8, "a", kind="session"), site.want(9, "a", kind="session")]
+        first = self.decide(decide, site, waiting, held)
+        assert len(told(first)) == 2
+        asked = [replace(lease, asked=NOW) for lease in held]
+        for now in (NOW + 1, NOW + GRACE - 1, NOW + GRACE + 5):
+            again = self.decide(decide, site, waiting, asked, now, promises=first.promises)
+            assert told(again) == []
+            assert len(again.promises) == 2
+
+    def test_the_room_is_kept_from_jobs(self, pool, decide):
+        site = self.site(pool, cards=1)
+        held = [site.run(1, "b", 0)]
+        claimed = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
+        job = site.want(5, "b", resumable=True, grace=GRACE)
+        waiting = [site.want(9, "a", kind="session"), job]
+        gone = self.decide(decide, site, [job], [], NOW + 30)
+        assert started(gone) == [5]
+        kept = self.decide(decide, site, waiting, [], NOW + 30, promises=claimed.promises)
+        assert started(kept) == [9]
+
+    def test_two_small_sessions_share_the_card_of_one_job(self, pool, decide):
+        site = self.site(pool, cards=2)
+        held = [site.run(1, "b", 0, start=NOW - 10), site.run(2, "b", 1, start=NOW - 20)]
+        waiting = [site.want(n, "a", kind="session", gpu_mib=4096) for n in (7, 8, 9)]
+        decided = self.decide(decide, site, waiting, held)
+        assert told(decided) == [(1, "session", 7)]
+        assert promised(decided) == dict.fromkeys((7, 8, 9), NOW + GRACE)
+
+    def test_a_promise_of_a_job_gives_way_and_is_told(self, pool, decide):
+        site = self.site(pool, cards=1)
+        held = [site.run(1, "b", 0, limit=3600 + 400)]
+        job = site.want(5, "b", resumable=True, grace=GRACE)
+        first = self.decide(plan, site, [job], held)
+        assert promised(first) == {5: NOW + 400}
+        waiting = [job, site.want(9, "a", kind="session")]
+        decided = self.decide(decide, site, waiting, held, promises=first.promises)
+        assert promised(decided) == {9: NOW + GRACE, 5: NOW + GRACE + 3600}
+        assert [move.cause for move in decided.moves] == ["session 9"]
+
+
+def test_a_session_takes_back_what_is_owed_where_jobs_run_too(pool, decide):
+    site = Site(pool, cards=2, groups=[("a", 1), ("b", 1)])
+    held = [site.run(1, "b", 0), site.run(2, "b", 1)]
+    decided = decide(site.snapshot([site.want(9, "a", kind="session")], held), NOW)
+    assert len(told(decided)) == 1
+    assert promised(decided) == {9: NOW + GRACE}
+
+
+def test_a_start_tells_whether_it_borrows(pool, decide):
+    site = Site(pool, cards=3, groups=[("a", 1), ("b", 1)])
+    decided = decide(site.snapshot([site.want(8, "a"), site.want(9, "a")], []), NOW)
+    assert [(start.work, start.borrowed) for start in decided.starts] == [(8, False), (9, True)]
