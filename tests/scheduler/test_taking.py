@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Lend, Partition, PriorityClass, Quota, Settings
+from jupyter_gpupool.scheduler.model import Lend, Partition, PriorityClass, Quota, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 
 NOW = 10_000
@@ -194,7 +194,7 @@ class TestReclaim:
         assert decided.moves == ()
 
     def test_the_promise_of_a_borrower_gives_way_and_is_told(self, pool, decide):
-        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0), ("c", 0)])
+        site = Site(pool, cards=1, groups=[("a", 1), ("b", 0), ("c", 0)], settings=Settings(promises=1))
         held = [site.run(1, "b", 0, limit=3600 + 300)]
         first = plan(site.snapshot([site.want(5, "c", resumable=True)], held), NOW)
         assert promised(first) == {5: NOW + 300}
@@ -207,8 +207,6 @@ class TestReclaim:
         assert [(move.work, move.cause) for move in decided.moves] == [(5, "reclaim for job 9 of a")]
 
     def test_a_user_limit_asks_nobody(self, pool, decide):
-        from jupyter_gpupool.scheduler.model import UserLimits
-
         site = Site(pool, cards=2, groups=[pool.group("a", 2, user=UserLimits(running_jobs=1)), ("b", 0)])
         held = [site.run(1, "a", 0), site.run(2, "b", 1)]
         assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
@@ -261,13 +259,14 @@ class TestPreempting:
         assert sorted(told(decided)) == [(1, "preempt", 9), (2, "reclaim", 9)]
 
 
+NIGHT = {"night": ((0, 10 * NOW),)}
+
+
 class TestClaims:
     """A session gets a lent card within the grace of the job that is on it."""
 
-    windows = {"night": ((0, 10 * NOW),)}
-
     def site(self, pool, cards=2, groups=(("a", 2), ("b", 2)), **more):
-        site = Site(pool, groups=groups, windows=self.windows, **more)
+        site = Site(pool, groups=groups, windows=NIGHT, **more)
         site.cards = pool.gpus(cards, partition="development")
         lend = Lend("training", "night")
         self.partitions = {
