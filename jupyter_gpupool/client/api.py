@@ -70,9 +70,21 @@ class Client:
         """Return one job."""
         return self._get(f"jobs/{int(job)}")
 
-    def report(self, days: int = 7) -> Json:
-        """Return what was used in the last days."""
-        return self._get("report", days=days)
+    def report(
+        self,
+        days: int = 7,
+        *,
+        week: str | None = None,
+        month: str | None = None,
+        group: str | None = None,
+        user: str | None = None,
+    ) -> Json:
+        """Return what was used in the last days, or in a week or month that is named."""
+        return self._get("report", days=days, week=week, month=month, group=group, user=user)
+
+    def history(self, at: str | None = None, gpu: str | None = None) -> Json:
+        """Return who held what at a moment, now by default, on all cards or one."""
+        return self._get("history", at=at, gpu=gpu)
 
     def policy(self) -> Json:
         """Return the policy in force."""

@@ -32,7 +32,6 @@ from jupyter_gpupool.client.text import (
     duration,
     memory,
     pairs,
-    percent,
     sentence,
     table,
     thousandths,
@@ -52,7 +51,6 @@ __all__ = [
     "pool",
     "queue",
     "quota",
-    "report",
     "request_text",
     "standing",
     "when",
@@ -274,26 +272,6 @@ def lease_held(lease: Json, clock: Clock | None = None) -> list[str]:
     lines = [f"Lease {lease['id']}{simulated}: {request_text(lease['request'])}{on}{until}."]
     sharing = sharing_text(lease.get("placement") or {})
     return [*lines, f"Sharing: {sharing}."] if sharing else lines
-
-
-def report(reply: Json, clock: Clock | None = None) -> list[str]:
-    """Show what was used in a period, by whom."""
-    used, capacity = reply["gpu_hours"], reply["capacity_gpu_hours"]
-    share = f" ({percent(used / capacity)})" if capacity else ""
-    period = f"{when(reply['since'], clock)} to {when(reply['until'], clock)}"
-    lines = [f"{period}: {used:.1f} of {capacity:.1f} GPU hours were used{share}."]
-    if reply["use"]:
-        rows = [(each["group"], each["user"] or "", f"{each['gpu_hours']:.1f}") for each in reply["use"]]
-        lines += ["", *table(("group", "user", "#gpu hours"), rows)]
-    if reply["days"]:
-        states = ("completed", "failed", "timed_out", "cancelled")
-        rows_by_day = [
-            (day["date"], str(day["submitted"]), *(str(day["ended"].get(state, 0)) for state in states))
-            for day in reply["days"]
-        ]
-        columns = ("day (UTC)", "#submitted", *(f"#{state_text(state)}" for state in states))
-        lines += ["", *table(columns, rows_by_day)]
-    return lines
 
 
 # -- parts -----------------------------------------------------------------------------------------

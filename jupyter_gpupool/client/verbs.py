@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Union
 
-from jupyter_gpupool.client import render
+from jupyter_gpupool.client import past, render
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser, job_id
 from jupyter_gpupool.client.errors import Refused
@@ -77,8 +77,26 @@ def _list_arguments(parser: Parser) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=50, help="at most so many (default 50)")
 
 
-def _days(parser: Parser) -> None:
+def _period(parser: Parser) -> None:
     parser.add_argument("--days", metavar="N", type=int, default=7, help="of the last N days (default 7)")
+    parser.add_argument(
+        "--week", metavar="WEEK", nargs="?", const="this", help="of a week: this, last, or such as 2026-W42"
+    )
+    parser.add_argument(
+        "--month", metavar="MONTH", nargs="?", const="this", help="of a month: this, last, or such as 2026-10"
+    )
+    parser.add_argument("--group", metavar="NAME", help="only this group, with all below it")
+    parser.add_argument("--user", metavar="NAME", help="only what this user used")
+
+
+def _moment(parser: Parser) -> None:
+    parser.add_argument("--at", metavar="TIME", help='such as "2026-10-12 03:00", or 03:00 (default: now)')
+    parser.add_argument("--gpu", metavar="CARD", help="only this card: node1:0, or its UUID")
+
+
+def _report(client: Client, options: Options) -> dict[str, Any]:
+    asked = {name: getattr(options, name) for name in ("days", "week", "month", "group", "user")}
+    return client.report(**asked)
 
 
 def _jobs(client: Client, options: Options) -> dict[str, Any]:
@@ -116,7 +134,11 @@ VERBS = {
     "hold": Verb("keep queued jobs from starting", _each(Client.hold), _acted, some_jobs),
     "release": Verb("let held jobs start", _each(Client.release), _acted, some_jobs),
     "requeue": Verb("stop jobs and put them back into the queue", _each(Client.requeue), _acted, some_jobs),
-    "report": Verb(
-        "who used how much", lambda client, options: client.report(options.days), render.report, _days
+    "report": Verb("what was used, and by whom", _report, past.report, _period),
+    "history": Verb(
+        "who held what at a moment, and under which policy",
+        lambda client, options: client.history(options.at, options.gpu),
+        past.history,
+        _moment,
     ),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jupyter_gpupool.client import render
+from jupyter_gpupool.client import past, render
 from jupyter_gpupool.client.phrases import SIMULATED, counts_text, moment_text, soon_text, use_text
 from jupyter_gpupool.notebook.html import (
     Html,
@@ -166,9 +166,16 @@ def gpus(reply: Json) -> Html:
 
 def report(reply: Json) -> Html:
     """Build who used how much."""
-    head = render.report({**reply, "use": [], "days": []})[0]
-    rows = [(found["group"], found["user"] or "", f"{found['gpu_hours']:.1f}") for found in reply["use"]]
-    return together(line(head), table("Use", ("group", "user", "#GPU hours"), rows))
+    tables = [
+        table(past.TITLES[by], [each.title for each in columns], [[each.text(row) for each in columns] for row in rows])
+        for by, columns, rows in past.every_table(reply)
+    ]
+    return together(*map(line, past.sentences(reply)), *tables)
+
+
+def history(reply: Json) -> Html:
+    """Build who held what at a moment."""
+    return together(*map(line, past.moment_sentences(reply)), table("Held", *past.holders(reply)))
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -233,4 +240,5 @@ VIEWS: Mapping[str, Callable[[Json], Html]] = {
     "release": acted,
     "requeue": acted,
     "report": report,
+    "history": history,
 }

@@ -67,7 +67,9 @@ def moment(text: str, zone: ZoneInfo, now: int) -> int:
     except (ValueError, OverflowError):
         raise invalid(f"{text!r} is no time.", 'Write it as "2026-10-12 03:00", or 03:00.') from None
     if seconds > now + SOON_S:
-        raise invalid(f"{text} is still to come: what will be held then is not known.", "Name a time before now.")
+        raise invalid(
+            f"{text} is still to come: what will be held then is not known.", "Name a time before now."
+        )
     return min(seconds, now)
 
 

@@ -53,7 +53,8 @@ def use_rows(days: Iterable[DayUse], shown: Callable[[str, str], bool]) -> list[
     """Return a row for each user of each group; those not `shown` are one row of their group."""
     by_user = _grouped(days, lambda key: (key[0], key[1] if shown(key[0], key[1]) else ""))
     return [
-        {"group": group, "user": user or None, **used(found)} for (group, user), found in sorted(by_user.items())
+        {"group": group, "user": user or None, **used(found)}
+        for (group, user), found in sorted(by_user.items())
     ]
 
 
@@ -87,7 +88,9 @@ def above(policy: Policy, group: str) -> list[str]:
     return found
 
 
-def day_rows(days: Iterable[DayUse], cards: Mapping[str, CardRecord], zone: ZoneInfo, until: int) -> list[DayReply]:
+def day_rows(
+    days: Iterable[DayUse], cards: Mapping[str, CardRecord], zone: ZoneInfo, until: int
+) -> list[DayReply]:
     """Return a row for each day."""
     return [
         {

@@ -51,7 +51,7 @@ class BudgetUseReply(TypedDict):
 
 
 class GroupUseReply(UsedReply):
-    """One group with what is below it; `quota_gpu_hours` is what it was owed in that time by today's policy."""
+    """One group with what is below it; `quota_gpu_hours`: what it was owed in that time by today's policy."""
 
     group: str
     quota_gpu_hours: float | None

@@ -347,26 +347,6 @@ def test_leases():
     assert render.lease_waits({}, CLOCK) == "It waits for its turn."
 
 
-def test_the_report():
-    reply = {
-        "since": "2026-10-13T12:00:00Z",
-        "until": NOW,
-        "days": [{"date": "2026-10-20", "submitted": 3, "ended": {"completed": 2, "failed": 1}}],
-        "use": [{"group": "vision", "user": "ada", "gpu_hours": 12.34}],
-        "gpu_hours": 12.34,
-        "capacity_gpu_hours": 100.0,
-    }
-    assert render.report(reply, CLOCK) == [
-        "13 Oct 12:00 to 12:00: 12.3 of 100.0 GPU hours were used (12 %).",
-        "",
-        "GROUP   USER  GPU HOURS",
-        "vision  ada        12.3",
-        "",
-        "DAY (UTC)   SUBMITTED  COMPLETED  FAILED  TIMED OUT  CANCELLED",
-        "2026-10-20          3          2       1          0          0",
-    ]
-
-
 @pytest.mark.parametrize(
     ("request_", "shown"),
     [

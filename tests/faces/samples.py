@@ -161,13 +161,74 @@ DRY_RUN = {
     "message": "There is room.",
     "alternatives": [{"priority": "high", "window": None, "expected_start": None}],
 }
+USED = {
+    "gpu_hours": 12.5,
+    "charged_gpu_hours": 25.0,
+    "measured_gpu_hours": 10.0,
+    "utilisation": 0.25,
+    "submitted": 3,
+    "ended": {"completed": 2, "failed": 1},
+    "wait_mean_s": 720,
+    "wait_p95_s": 3600,
+    "session_wait_p95_s": 4,
+    "stops": 1,
+    "sessions": 5,
+    "idle_sessions": 2,
+    "idle_hours": 3.5,
+}
+PER_CARD = {"touched_hours_per_card_day": 1.8, "held_hours_per_card_day": 1.5, "utilisation": 0.25}
 REPORT = {
     "since": "2026-11-23T00:00:00Z",
     "until": "2026-11-30T00:00:00Z",
-    "days": [{"date": "2026-11-29", "submitted": 3, "ended": {"completed": 2, "failed": 1}}],
-    "use": [{"group": "vision", "user": "ada", "gpu_hours": 12.5}],
+    "group": None,
+    "user": None,
+    "days": [{"date": "2026-11-29", **USED, **PER_CARD}],
+    "use": [
+        {"group": "vision", "user": "ada", **USED},
+        {"group": "vision", "user": None, **USED, "utilisation": None, "ended": {}},
+    ],
+    "groups": [
+        {
+            "group": "vision",
+            "quota_gpu_hours": 1008.0,
+            "budget": {
+                "gpu_hours": 2000.0,
+                "spent_gpu_hours": 25.0,
+                "left_gpu_hours": 1975.0,
+                "until": "2026-12-01T00:00:00Z",
+            },
+            **USED,
+        }
+    ],
+    "cards": [{"uuid": "SIM-node3-3", "node": "node3", "index": 3, **PER_CARD}],
+    "total": {**USED, **PER_CARD},
     "gpu_hours": 12.5,
     "capacity_gpu_hours": 336.0,
+    "simulated": False,
+}
+HOLDER = {
+    "kind": "job",
+    "id": 7,
+    "name": "train.py",
+    "user": "ada",
+    "group": "vision",
+    "priority": "high",
+    "attempt": 2,
+    "since": "2026-10-12T01:00:00Z",
+    "until": "2026-10-12T05:00:00Z",
+    "ended_because": "It was asked to leave for others (hand-back).",
+    "mib": 32768,
+    "gpu_milli": 1000,
+}
+HISTORY = {
+    "at": "2026-10-12T03:00:00Z",
+    "policy": {"name": "20261001T080000Z-0a1b2c3d.yaml", "since": "2026-10-01T08:00:00Z"},
+    "cards": [
+        {"uuid": "SIM-node3-3", "node": "node3", "index": 3, "partition": "training", "holders": [HOLDER]},
+        {"uuid": "SIM-node3-4", "node": "node3", "index": 4, "partition": "training", "holders": []},
+    ],
+    "without_card": [{**HOLDER, "kind": "session", "id": 9, "attempt": 1, "until": None}],
+    "known_since": "2026-10-01T00:00:00Z",
 }
 
 LOOKS = {
@@ -182,5 +243,6 @@ LOOKS = {
     "release 7": ("POST jobs/7/release", job(), "Job 7:"),
     "requeue 7": ("POST jobs/7/requeue", job(), "Job 7:"),
     "report": ("GET report", REPORT, "12.5"),
+    "history": ("GET history", HISTORY, "20261001T080000Z-0a1b2c3d.yaml"),
 }
 """Of each question: what the service is asked, what it answers, and a part of what is shown."""

@@ -30,6 +30,7 @@ PAGES = {
     "acted": views.acted({"jobs": [samples.job()]}),
     "dry run": views.dry_run(samples.DRY_RUN),
     "report": views.report(samples.REPORT),
+    "history": views.history(samples.HISTORY),
 }
 
 

@@ -87,7 +87,9 @@ async def history(call: Call[None]) -> HistoryReply:
     cards = _cards(ledger.cards, wanted)
     found = holdings(ledger.leases.values(), ledger.jobs, ledger.sessions, at)
     then = policy_at(service.policies.past(), at)
-    first = min((work.submitted for work in (*ledger.jobs.values(), *ledger.sessions.values())), default=now)
+    submitted = [job.submitted for job in ledger.jobs.values()]
+    submitted += [session.submitted for session in ledger.sessions.values()]
+    first = min(submitted, default=now)
     return {
         "at": iso(at),
         "policy": {"name": then.name, "since": iso(then.since)} if then else None,
