@@ -167,7 +167,11 @@ def gpus(reply: Json) -> Html:
 def report(reply: Json) -> Html:
     """Build who used how much."""
     tables = [
-        table(past.TITLES[by], [each.title for each in columns], [[each.text(row) for each in columns] for row in rows])
+        table(
+            past.TITLES[by],
+            [each.title for each in columns],
+            [[each.text(row) for each in columns] for row in rows],
+        )
         for by, columns, rows in past.every_table(reply)
     ]
     return together(*map(line, past.sentences(reply)), *tables)
