@@ -93,10 +93,12 @@ class Housekeeping:
                 self._controller.changed()
 
     async def tidy(self) -> None:
-        """Drop what retention no longer keeps."""
-        now = self._controller.now
+        """Write down what the days that are over came to; drop what retention no longer keeps."""
+        now, policy = self._controller.now, self._controller.policy
         try:
-            self._to_remove |= set(self._ledger.prune(now, self._controller.policy.storage.retention))
+            closed = self._ledger.days.close(policy.zone, now)
+            retention = max(policy.storage.retention, now - closed)
+            self._to_remove |= set(self._ledger.prune(now, retention))
         except LedgerUnavailable as error:
             log.warning("%s", error)
             return

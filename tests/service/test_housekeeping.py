@@ -40,8 +40,9 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def chores(tmp_path: Path, files: Files, pruned: list[list[int]]) -> Housekeeping:
-    ledger = SimpleNamespace(jobs={}, prune=lambda now, retention: pruned.pop(0))
-    policy = SimpleNamespace(storage=SimpleNamespace(retention=1))
+    days = SimpleNamespace(close=lambda zone, now: now)
+    ledger = SimpleNamespace(jobs={}, days=days, prune=lambda now, retention: pruned.pop(0))
+    policy = SimpleNamespace(zone=None, storage=SimpleNamespace(retention=1))
     controller: Any = SimpleNamespace(ledger=ledger, now=100, policy=policy)
     nobody: Any = None
     progress = Progress(tmp_path / "progress", files)

@@ -127,13 +127,17 @@ def test_old_jobs_go_with_their_folders(start: Any, monkeypatch: pytest.MonkeyPa
         "partitions: {all: {gpus: ['*:*'], for: [job]}}\ngroups: {team: {quota: {gpus: 1}}}\n"
         "default_group: team\nstorage: {retention: 1s}\n"
     )
-    call = start("1x1x8GiB", policy)
+    present = [time.time()]
+    call = start("1x1x8GiB", policy, parts={"clock": lambda: present[0]})
     job = call.submit("true")
+    call.wait(job["id"])
+    present[0] += 2 * 86400  # it is kept until what its day came to is written down
     folder = Path(job["folder"])
     give_up = time.monotonic() + 20
     while call("GET", f"jobs/{job['id']}").status != 404 or folder.exists():
         assert time.monotonic() < give_up
         time.sleep(0.05)
+    assert call("GET", "report").body["total"]["ended"] == {"completed": 1}
 
 
 def test_a_pool_that_ends_with_its_jobs_waits_for_none_of_them_long(
