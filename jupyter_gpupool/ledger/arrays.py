@@ -198,14 +198,18 @@ class Arrays:
         """Cancel all tasks of an array that wait, and those that are no jobs yet; return those that were."""
         array = self.records[id]
         gone = [cancelled(job, reason, now) for job in self.jobs(id) if job.state.waiting]
-        rest = {id: replace(array, cancelled=array.cancelled or reason, held="")} if array.rest else {}
+        rest = (
+            {id: replace(array, cancelled=array.cancelled or reason or "cancelled", held="")}
+            if array.rest
+            else {}
+        )
         return self._change(gone, rest, reason, now)
 
     def hold(self, id: int, reason: str, now: int) -> list[Job]:
         """Hold back all tasks of an array that are queued, and those that are no jobs yet."""
         array = self.records[id]
         back = [held(job, reason, now) for job in self.jobs(id) if job.state is JobState.QUEUED]
-        return self._change(back, {id: replace(array, held=reason)}, reason, now)
+        return self._change(back, {id: replace(array, held=reason or "held")}, reason, now)
 
     def release(self, id: int, now: int) -> list[Job]:
         """Let all tasks of an array run again that are held."""
