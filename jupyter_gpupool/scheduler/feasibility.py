@@ -199,7 +199,7 @@ def _over(work: Work, lack: Lack) -> Refusal:
     elif cap.what == "lasting" and work.kind == "session":
         message = f"{asked} is more than a session of group {cap.owner} could ever have: its quota is {most}."
     elif cap.what in ("lasting", "owned"):
-        message = f"{asked} is more than the quota of group {cap.owner}, {most}, and a long job borrows nothing."
+        message = f"{asked} is more than group {cap.owner} is owed, {most}, and a long job borrows nothing."
         hint = f"{hint[:-1]}; or let it be resumable, or shorter."
     elif cap.what == "limit":
         message = f"{asked} is more than group {cap.owner} could ever have: its limit is {most}."

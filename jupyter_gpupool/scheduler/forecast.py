@@ -159,9 +159,8 @@ class _Walk:
         """Try those whose time has come and the heads of the queues where something frees, best first."""
         heads = [(queue.works[0][0], queue) for queue in due]
         for profile in profiles:
-            for queue in self._parked.get(profile, {}).values():
-                if queue.works and _fits(queue, self._board.time):
-                    heads.append((queue.works[0][0], queue))
+            queues = self._parked.get(profile, {})
+            heads += [(q.works[0][0], q) for q in queues.values() if q.works and _fits(q, self._board.time)]
         rooms = self._rooms(nodes)
         for lane, free_in in rooms.items():
             queues = self._parked[lane]

@@ -1,4 +1,4 @@
-"""What people may have at once: quotas and limits of groups, budgets, limits of users, classes, arrays, the host.
+"""What people may have at once: quotas, limits, budgets, and the limits of users, classes, arrays, the host.
 
 Owns: the caps that bound a work and those in which a claim counts, and a profile for each on the timeline,
 made when it is first asked for; who is inside quota, and who is above it.
@@ -317,9 +317,7 @@ class Limits:
         for name in self.upward(key.group):
             budget = self._snapshot.budgets.get(name)
             if budget is not None:
-                cap = Cap(
-                    Scope(), quota.GPU, CHARGE_UNIT * budget.capacity, Reason.BUDGET, "budget", name
-                )
+                cap = Cap(Scope(), quota.GPU, CHARGE_UNIT * budget.capacity, Reason.BUDGET, "budget", name)
                 yield Purse(cap, self._purse(name), budget.ends, charge, self._now)
 
     def _slots(self, key: ClaimKey) -> Iterator[Line]:
@@ -362,7 +360,7 @@ class Limits:
         return found
 
     def _early(self, scope: Scope, kind: str) -> Seconds:
-        """Return how long before its end a claim no longer counts: a job, once it has as long as may borrow."""
+        """Return how long before its end a claim no longer counts: for as long as a job may borrow."""
         return self._borrow_time if scope.lasting and kind == "job" else 0
 
     def _below(self, group: str, claim: Claim) -> bool:

@@ -134,12 +134,15 @@ class Reach(Line):
 
     @property
     def most(self) -> int:
+        """Return the most that could ever be free."""
         return self._most
 
     def free(self, time: Seconds) -> int:
+        """Return what is free at `time`, with what is kept."""
         return self.profile.at(time) + self.beyond + self._keeps(time)
 
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
+        """Say whether `need` is free for work that lasts over [start, end)."""
         lacking = need - self.beyond
         return all(
             free >= lacking or all(self._keeps(cut) >= lacking - free for cut in self._cuts(first, last))
@@ -149,6 +152,7 @@ class Reach(Line):
     def openings(
         self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
     ) -> list[Interval]:
+        """List when something may start, at `after` or later."""
         cuts = {first for first, _, _ in self.profile.levels(after, FOREVER)} | self._cuts(after, FOREVER)
         free = Profile(0)
         for first, last in pairwise([*sorted(cuts), FOREVER]):
@@ -191,6 +195,7 @@ class Purse(Line):
         self._now = now
 
     def need(self, work: Work, amounts: Mapping[str, int]) -> int:
+        """Return what `work` costs."""
         return amounts[GPU] * work.limit * self._charge
 
     def affords(self, length: Seconds) -> int:
@@ -198,11 +203,13 @@ class Purse(Line):
         return self.cap.capacity // max(1, length * self._charge)
 
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
+        """Say whether it can be paid at `start`, to the end of the period."""
         return self.profile.fits(need, start, self.period_end(start))
 
     def openings(
         self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
     ) -> list[Interval]:
+        """List when something may start, at `after` or later."""
         found = []
         while after < FOREVER:
             end = self.period_end(after)
@@ -214,6 +221,7 @@ class Purse(Line):
         return found
 
     def book(self, amount: int, start: Seconds, end: Seconds) -> None:
+        """Pay for a claim that takes `amount` milli-GPU over [start, end)."""
         start = max(start, self._now)
         self.profile.book(start, self.period_end(start), amount * (end - start) * self._charge)
 

@@ -14,6 +14,8 @@ from jupyter_gpupool.scheduler.model import Reason, Snapshot, Verdict
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
 from jupyter_gpupool.scheduler.words import amount_text, counted, decimal, size_text, time_text
 
+HOUR = 3600
+
 Facts = Mapping[str, Any]
 
 
@@ -97,13 +99,66 @@ def _unavailable(facts: Facts) -> Explanation:
     )
 
 
-def _group_quota(facts: Facts) -> Explanation:
-    resource, group = facts["what"], facts["owner"]
-    used, limit = _number(resource, facts["used"]), amount_text(resource, facts["limit"])
-    need = amount_text(resource, facts["need"])
+def _array_limit(facts: Facts) -> Explanation:
+    running = f"{facts['used']} of the {facts['limit']} tasks that may run at once"
     return Explanation(
-        f"Group {group} uses {used} of {limit}, and this needs {need}.{_frees(facts)}",
-        f"It clears when work of group {group} ends, or when its quota is raised.",
+        f"Array {facts['owner']} runs {running}.{_frees(facts)}", "It clears when one of its tasks ends."
+    )
+
+
+def _group_quota(facts: Facts) -> Explanation:
+    resource, group, rule = facts["what"], facts["owner"], facts["rule"]
+    used, limit = _number(resource, facts["used"]), amount_text(resource, facts["limit"])
+    needs = f"and this needs {amount_text(resource, facts['need'])}.{_frees(facts)}"
+    ends = f"It clears when work of group {group} ends"
+    if rule == "lasting":
+        return Explanation(
+            f"Sessions of group {group}, with its long jobs that cannot be stopped, hold {used} of {limit} "
+            f"of its quota, {needs}",
+            f"It clears when one of them ends, or when the quota of group {group} is raised.",
+        )
+    if rule == "owned":
+        return Explanation(
+            f"Group {group} uses {used} of {limit} of its quota, {needs} A long job that cannot be stopped "
+            "borrows nothing.",
+            f"{ends}; resumable, or with a shorter time limit, it could borrow.",
+        )
+    if rule == "lent":
+        return Explanation(
+            f"All that groups lend is in use: {used} of {limit}, {needs}",
+            "It clears when work above its group's quota ends, or when the quota of your group is raised.",
+        )
+    return Explanation(
+        f"Group {group} uses {used} of {limit}, {needs}",
+        f"{ends}, or when its limit is raised.",
+    )
+
+
+def _budget(facts: Facts) -> Explanation:
+    used, limit, need = (_gpu_hours(facts[name]) for name in ("used", "limit", "need"))
+    ends = f" A new period begins at {_time(facts, 'frees')}." if facts["frees"] else ""
+    return Explanation(
+        f"Group {facts['owner']} has used or set apart {used} of {limit} GPU hours of its budget, and this "
+        f"needs up to {need}.{ends}",
+        "It clears when work ends before its time limit, with the next period, or when the budget is raised; "
+        "a shorter time limit needs less.",
+    )
+
+
+def _reclaiming(facts: Facts) -> Explanation:
+    latest, many = _time(facts, "latest"), len(facts["jobs"]) + facts["more"]
+    jobs = ", ".join(map(str, facts["jobs"])) + (f" and {facts['more']} more" if facts["more"] else "")
+    who = f"{'job' if many == 1 else 'jobs'} {jobs} of {' and '.join(facts['groups'])}"
+    if facts["asked"]:
+        return Explanation(
+            f"Waits for {who}, asked to stop and gone by {latest}.",
+            f"It clears by itself, at {latest} at the latest.",
+        )
+    held = amount_text(GPU, facts["gpu_milli"]) if facts["gpu_milli"] else "room"
+    holds = "holds" if many == 1 else "hold"
+    return Explanation(
+        f"Inside quota, but {who} {holds} {held} above quota, until {latest} at the latest.",
+        f"It clears when {'it ends or is' if many == 1 else 'they end or are'} asked to stop.",
     )
 
 
@@ -172,6 +227,10 @@ def _time(facts: Facts, name: str) -> str:
     return time_text(facts[name], facts["now"], facts["zone"])
 
 
+def _gpu_hours(milli_seconds: int) -> str:
+    return decimal(milli_seconds // HOUR)
+
+
 def _number(resource: str, value: int) -> str:
     return size_text(value) if resource == MEMORY else decimal(value)
 
@@ -188,8 +247,11 @@ _SENTENCES: dict[Reason, Callable[[Facts], Explanation]] = {
     Reason.DEPENDENCY: _dependency,
     Reason.OUTSIDE_WINDOW: _outside_window,
     Reason.USER_LIMIT: _user_limit,
+    Reason.ARRAY_LIMIT: _array_limit,
     Reason.BACK_OFF: _back_off,
     Reason.UNAVAILABLE: _unavailable,
     Reason.GROUP_QUOTA: _group_quota,
+    Reason.BUDGET: _budget,
+    Reason.RECLAIMING: _reclaiming,
     Reason.RESOURCES: _no_slot,
 }

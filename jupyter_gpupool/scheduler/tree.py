@@ -64,7 +64,7 @@ class Accounts:
 
 
 def _above(spans: Iterable[Span], profile: Profile, lent: int, *, whole: bool = False) -> list[Span]:
-    """Return by how much use exceeds what is kept, when `spans` are added to it: the `whole`, or what is new."""
+    """Return by how much use exceeds what is kept when `spans` are added: the `whole`, or what is new."""
     found: list[Span] = []
     for start, end, amount in spans:
         for first, last, free in profile.levels(start, end):

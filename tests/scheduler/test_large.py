@@ -52,14 +52,15 @@ def test_after_any_end_fill_starts_what_plan_starts_first(bench):
 
 
 def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
-    """Play the queue to its end: promises are kept to the second, and half of the estimates are within a
-    quarter of the wait."""
+    """Play the queue to its end: promises are kept to the second but for those that were moved for a cause,
+    and half of the estimates are within a quarter of the wait."""
     snapshot = bench.big_snapshot(jobs=120, groups=10, nodes=2)
     now = bench.NOW
     first = plan(snapshot, now)
-    started = {}
+    started, moved = {}, set()
     while snapshot.waiting:
         decided = plan(snapshot, now)
+        moved |= {move.work for move in decided.moves}
         works = {work.id: work for work in snapshot.waiting}
         leases = [*snapshot.leases]
         for start in decided.starts:
@@ -79,6 +80,8 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
     errors = []
     for verdict in first.verdicts.values():
         late = started[verdict.work] - verdict.expected_start
+        if verdict.work in moved:
+            continue
         if verdict.promised:
             assert late <= 0
         else:

@@ -292,7 +292,9 @@ class TestLimits:
     def test_quota_lowered_below_use_stops_nothing_and_starts_nothing(self, pool):
         cards = pool.gpus(4)
         running = pool.lease(pool.job(1, 3), cards[:3], 60)
-        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 2, limit=2)]), 0)
+        decided = plan(
+            pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 2, limit=2)]), 0
+        )
         assert started(decided) == []
         assert expected(decided) == {2: 60}
 
@@ -305,7 +307,9 @@ class TestLimits:
         cards = pool.gpus(2)
         lost = Gpu("lost", "node1", 9, "SIM", pool.card, "training")
         running = pool.lease(pool.job(1, 1), [lost], 60)
-        decided = plan(pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 1, limit=1)]), 0)
+        decided = plan(
+            pool.snapshot([pool.job(2)], [running], gpus=cards, groups=[pool.group("a", 1, limit=1)]), 0
+        )
         assert expected(decided) == {2: 60}
 
 

@@ -92,7 +92,7 @@ def test_group_quota(pool):
     snapshot = pool.snapshot([pool.job(1, 2)], busy(pool, cards[:6]), gpus=cards, groups=[group])
     told = why(snapshot, 1)
     assert told.message == ("Group a uses 6 of 6 cards, and this needs 2 cards. More is free by 09:00 UTC.")
-    assert told.clears == "It clears when work of group a ends, or when its quota is raised."
+    assert told.clears == "It clears when work of group a ends, or when its limit is raised."
     held = busy(pool, cards[:1], memory_mib=48 * 1024)
     told = why(pool.snapshot([pool.job(1, memory_mib=32 * 1024)], held, gpus=cards, groups=[group]), 1)
     assert told.message.startswith(
