@@ -45,6 +45,13 @@ class ArrayViews:
         verdict = self._forecast.of(found.id) if isinstance(found, Job) else self._next(found)[1]
         return verdict.position if verdict else None
 
+    def lead(self, found: Named) -> Job | None:
+        """Return the job that is queued, or of an array the task that is next; None if there is none."""
+        if isinstance(found, Unborn):
+            return None
+        job = found if isinstance(found, Job) else self._next(found)[0]
+        return job if job is not None and job.state is JobState.QUEUED else None
+
     def _array(self, array: ArrayRecord, who: Identity) -> JobReply:
         arrays = self._ledger.arrays
         jobs, state = arrays.jobs(array.id), arrays.state(array.id)

@@ -235,18 +235,18 @@ def _queue(service: Service, jobs: list[Job], who: Identity) -> QueueReply:
 
 
 async def show(call: Call[None]) -> JobReply:
-    """Show a job, an array or a task; a job that has just come waits a moment for the plan that knows it."""
-    service, job = call.service, call.named()
-    forecast = service.controller.forecast
-    if isinstance(job, Job) and job.state is JobState.QUEUED and forecast.of(job.id) is None:
+    """Show a job, an array or a task; what has just come waits a moment for the plan that knows it."""
+    service, found = call.service, call.named()
+    forecast, views = service.controller.forecast, service.array_views
+    lead = views.lead(found)
+    if lead is not None and forecast.of(lead.id) is None:
         service.controller.hurry()
-        await forecast.wait(job.id, PLAN_PATIENCE_S)
-        job = call.named()
-    reply = await aside(service.array_views.of, job, call.who)
-    if not isinstance(job, Job):
-        return reply
-    if job.state is JobState.QUEUED and reply["waiting"] and forecast.of(job.id) is None:
-        reply["waiting"]["position"] = _place(service, job)
+        await forecast.wait(lead.id, PLAN_PATIENCE_S)
+        found = call.named()
+    reply = await aside(views.of, found, call.who)
+    lead = views.lead(found)
+    if lead is not None and reply["waiting"] and forecast.of(lead.id) is None:
+        reply["waiting"]["position"] = _place(service, lead)
     return reply
 
 
