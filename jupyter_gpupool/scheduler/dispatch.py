@@ -37,7 +37,7 @@ class Dispatch:
         self.clearing = Clearing(self.board, self.promises)
         self.starts: list[Start] = []
         self.order: list[Work] = []
-        self._precedence = Precedence(self.board)
+        self._precedence = Precedence(self.board, self.promises)
         self._now = now
         self._snapshot = snapshot
         self._freed = False
@@ -60,7 +60,7 @@ class Dispatch:
         What starts is what `run` starts in its first round. Returns False when a start made room for
         works that were left out: then `run` must decide.
         """
-        shortlist = Shortlist(self.board, self.promises, self.clearing)
+        shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence)
         candidate = shortlist.candidate(self._precedence.ahead)
         for work in self._ranked(shortlist.choose()) if candidate else ():
             self._changed = False

@@ -1,7 +1,7 @@
 """Before whose promises a job goes.
 
-Owns: the rule by which a promise gives way to later work that ranks before it: to work inside quota, if it
-would borrow itself; to a higher class that pays more, or preempts, if it is of a lower one.
+Owns: the rule by which a promise gives way to later work that ranks before it: to another group's work inside
+quota, if it would borrow itself; to a higher class that pays more, or preempts, if it is of a lower one.
 Never: moving a promise (`promises`). Sessions go before all promises of jobs.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import Work
+from jupyter_gpupool.scheduler.promises import Promises
+from jupyter_gpupool.scheduler.quota import UNBOUNDED
 from jupyter_gpupool.scheduler.ranking import CHARGE_UNIT, class_value
 from jupyter_gpupool.scheduler.stopping import PLAIN
 
@@ -16,24 +18,32 @@ from jupyter_gpupool.scheduler.stopping import PLAIN
 class Precedence:
     """The rule in one pass; `ahead` are the works whose turn has been: they give way to none that follows."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, promises: Promises) -> None:
         self.ahead: set[int] = set()
         self._board = board
+        self._promises = promises
         self._inside: dict[int, bool] = {}
+        self._weakest: tuple[bool, int] | None = None
 
     def started(self) -> None:
         """Take note of a start: groups hold more now."""
         self._inside.clear()
+        self._weakest = None
 
     def may_overtake(self, work: Work) -> bool:
-        """Say whether a job could go before any promise."""
-        return self._pays(work) or self._is_inside(work)
+        """Say, at little cost, whether a job could go before any promise."""
+        if self._weakest is None:
+            promised = self._promises.works()
+            borrows = not all(map(self._is_inside, promised))
+            self._weakest = borrows, min(map(self._value, promised), default=UNBOUNDED)
+        borrows, value = self._weakest
+        return (self._pays(work) and self._value(work) > value) or (borrows and self._is_inside(work))
 
     def overtakes(self, work: Work, other: Work) -> str:
         """Return why the promise of `other` gives way to a job, to be named if it moves; else nothing."""
         if other.kind != "job" or other.id in self.ahead:
             return ""
-        if self._is_inside(work) and not self._is_inside(other):
+        if work.group != other.group and self._is_inside(work) and not self._is_inside(other):
             return f"job {work.id} inside quota of {work.group}"
         if self._pays(work) and self._value(other) < self._value(work):
             return f"job {work.id} of higher class {work.priority}"

@@ -58,6 +58,11 @@ class Promises:
         """Return the promise of a work, if it has one."""
         return self._reserved.get(work)
 
+    def works(self) -> list[Work]:
+        """Return the jobs that have a promise."""
+        works = (self._works[id_] for id_ in self._reserved)
+        return [work for work in works if work.kind == "job"]
+
     def any_due(self) -> bool:
         """Say whether a promise takes resources at this moment."""
         return any(promise.start <= self._now for promise in self._reserved.values())

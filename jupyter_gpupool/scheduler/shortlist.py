@@ -14,6 +14,7 @@ from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
+from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU
 from jupyter_gpupool.scheduler.timeline import FOREVER
@@ -48,10 +49,11 @@ class Room:
 class Shortlist:
     """The works of one snapshot that could start now, looked for only as far as needed."""
 
-    def __init__(self, board: Board, promises: Promises, clearing: Clearing) -> None:
+    def __init__(self, board: Board, promises: Promises, clearing: Clearing, precedence: Precedence) -> None:
         self._board = board
         self._promises = promises
         self._clearing = clearing
+        self._precedence = precedence
         self._shelves = board.floor.shelves("job")
         self._largest = max((shelf.bay.largest for shelf in self._shelves), default=0)
         gpus: Counter[str] = Counter()
@@ -156,7 +158,7 @@ class Shortlist:
                 cards <= room.idle
                 and room.serving <= serving
                 and mib <= room.mib
-                and (promised or work.limit <= room.lasts)
+                and (promised or work.limit <= room.lasts or self._precedence.may_overtake(work))
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
             ):
                 return self._may_run_more(work)

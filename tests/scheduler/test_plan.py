@@ -9,6 +9,7 @@ from jupyter_gpupool.scheduler.model import (
     Promise,
     Quota,
     Reason,
+    Reservation,
     Settings,
     UserLimits,
 )
@@ -87,10 +88,54 @@ class TestPromises:
 
     def test_work_that_comes_later_does_not_move_it(self, pool):
         settled = self.base(pool)
-        later = replace(settled, waiting=(*settled.waiting, pool.job(3, 2, priority="high", submitted=9)))
+        later = replace(settled, waiting=(*settled.waiting, pool.job(3, 2, user="bob", submitted=9)))
         decided = plan(later, 10)
         assert promised(decided) == {2: 60, 3: 160}
         assert decided.moves == ()
+
+    def test_a_higher_class_that_pays_more_goes_before_it_and_is_named(self, pool):
+        settled = self.base(pool)
+        high = pool.job(3, 2, priority="high", submitted=9)
+        later = replace(settled, waiting=(*settled.waiting, high))
+        decided = plan(later, 10)
+        assert promised(decided) == {3: 60, 2: 160}
+        assert [(m.work, m.cause) for m in decided.moves] == [(2, "job 3 of higher class high")]
+        free = {**later.priorities, "high": replace(later.priorities["high"], charge_milli=1000)}
+        assert promised(plan(replace(later, priorities=free), 10)) == {2: 60, 3: 160}
+
+    def test_work_inside_quota_goes_before_one_that_would_borrow_and_is_named(self, pool):
+        groups = [pool.group("a", 0), pool.group("b", 2)]
+        settled = self.base(pool, groups=groups)
+        owed = pool.job(3, 2, group="b", submitted=9)
+        later = replace(settled, waiting=(*settled.waiting, owed))
+        decided = plan(later, 10)
+        assert promised(decided) == {3: 60, 2: 160}
+        assert [(m.work, m.cause) for m in decided.moves] == [(2, "job 3 inside quota of b")]
+        both = pool.after(later, plan(later, 10), 10)
+        assert plan(both, 11).moves == plan(both, 12).moves == ()
+
+    def test_a_start_at_once_too_may_go_before_it(self, pool):
+        cards = pool.gpus(2)
+        groups = [pool.group("a", 0), pool.group("b", 1)]
+        running = pool.lease(pool.job(1), cards[:1], 60)
+        first = pool.snapshot([pool.job(2, 2)], [running], gpus=cards, groups=groups)
+        settled = pool.after(first, plan(first, 0), 0)
+        later = replace(settled, waiting=(*settled.waiting, pool.job(3, 1, 500, group="b", submitted=9)))
+        for decided in (plan(later, 10), fill(later, 10)):
+            assert started(decided) == [3]
+            assert promised(decided) == {2: 510}
+            assert [(m.work, m.cause) for m in decided.moves] == [(2, "job 3 inside quota of b")]
+
+    def test_a_reservation_is_named(self, pool):
+        settled = self.base(pool)
+        kept = Reservation(7, frozenset({self.cards[0].uuid}), 50, 200)
+        decided = plan(replace(settled, reservations=(kept,)), 10)
+        assert promised(decided) == {2: 200}
+        assert decided.moves[0].cause == "maintenance 7"
+        decided = plan(replace(settled, reservations=(replace(kept, groups=frozenset({"b"})),)), 10)
+        assert decided.moves[0].cause == "reservation 7"
+        mine = replace(kept, groups=frozenset({"a"}))
+        assert plan(replace(settled, reservations=(mine,)), 10).moves == ()
 
     def test_an_early_end_makes_it_earlier(self, pool):
         settled = replace(self.base(pool), leases=())
