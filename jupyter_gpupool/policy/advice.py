@@ -25,10 +25,7 @@ _NOT_YET = {
     "priorities/*/preempts": "no job is stopped for another",
     "jobs/min_run_time": "no job is stopped for another",
     "jobs/borrow_max_time": "groups borrow nothing",
-    "sessions/idle_after": "idle sessions are left alone",
-    "sessions/idle_action": "idle sessions are left alone",
     "storage/min_free": "the disk's free space is not watched",
-    "notify/*": "no messages are sent",
 }
 _PARTLY = {"enforce": "not active for memory; use above a slice is only observed"}
 _AS_IT_IS = {"enforce": "observe"}
@@ -45,6 +42,10 @@ def inactive(policy: Policy) -> list[str]:
         keys = [dotted(p) for p in paths if _matches(p, pattern)]
         if keys:
             sentences.append(f"{_listed(keys)}: {sentence}.")
+    if "park" in policy.sessions.idle_action.values():
+        sentences.append(
+            "sessions.idle_action: park is not active in this version; idle sessions are warned."
+        )
     no_slices = [
         dotted(("partitions", name, "slices"))
         for name, part in policy.partitions.items()

@@ -6,6 +6,7 @@ Sizes are MiB, durations seconds, GPUs and CPUs thousandths; the file writes the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -80,6 +81,8 @@ Cards = Annotated[CardPattern, BeforeValidator(parse_card_pattern), PlainSeriali
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Kind = Literal["session", "job"]
 IdleAction = Literal["warn", "park", "release", "stop"]
+Occasion = Literal["end", "fail", "start", "stop"]
+"""What people want to hear of a job: any end, a bad one, a start, a stop for others."""
 
 
 class Section(BaseModel):
@@ -190,9 +193,10 @@ class UserLimits(Section):
 
 
 class User(UserLimits):
-    """One user's own numbers, in place of the group's `user`."""
+    """One user's own numbers, in place of the group's `user`; and of which `notify` occasions to write."""
 
     default_group: Name | None = None
+    notify: tuple[Occasion, ...] | None = None
 
 
 class Group(Section):
@@ -258,11 +262,32 @@ def _url(*schemes: str) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def _address(value: object) -> object:
+    name, _, host = str(value).replace(USER, "user").rpartition("@")
+    if not (_ADDRESS.fullmatch(name) and _ADDRESS.fullmatch(host)):
+        raise UnitError(f'"{value}" is not a mail address.', "Write it as name@example.org.")
+    return value
+
+
+USER = "{user}"
+_ADDRESS = re.compile(r"[^\s@<>,;:{}()\[\]\"]+", re.ASCII)
+Address = Annotated[str, BeforeValidator(_address)]
+
+
 class Notify(Section):
-    """Where messages go."""
+    """Where messages go, and about which occasions to whom.
+
+    `to` makes a user's address of the name; `addresses` are those of single users. `admins` hear of what
+    troubles the pool. `events`: the occasions for jobs of users who have not said otherwise.
+    """
 
     smtp: Annotated[str, _url("smtps", "smtp")] | None = None
     webhook: Annotated[str, _url("https", "http")] | None = None
+    sender: Annotated[Address | None, Field(alias="from")] = None
+    to: Address | None = None
+    addresses: dict[Name, Address] = {}
+    admins: tuple[Address, ...] = ()
+    events: tuple[Occasion, ...] = ()
 
 
 _PRIORITIES = {

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.policy.problems import Path, dotted
 
+_WITH_SECRETS = (("notify", "smtp"), ("notify", "webhook"))
+
 
 def diff(old: Policy, new: Policy) -> list[str]:
     """Return one line per key that differs: ``groups.vision.quota.gpus: 6 → 8``."""
@@ -20,7 +22,7 @@ def diff(old: Policy, new: Policy) -> list[str]:
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
         was, now = before.get(path), after.get(path)
-        if path[0] == "notify":
+        if path in _WITH_SECRETS:
             was, now = was and _without_secret(was), now and _without_secret(now)
         if before.get(path) != after.get(path):
             lines.append(f"{dotted(path)}: {was or 'absent'} → {now or 'absent'}")

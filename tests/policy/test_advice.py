@@ -31,16 +31,12 @@ Load = Callable[[str], Policy]
             "jobs.borrow_max_time: not active in this version; groups borrow nothing.",
         ),
         (
-            "sessions: {idle_action: stop}",
-            "sessions.idle_action: not active in this version; idle sessions are left alone.",
+            "sessions: {idle_action: park}",
+            "sessions.idle_action: park is not active in this version; idle sessions are warned.",
         ),
         (
             "enforce: stop",
             "enforce: not active for memory; use above a slice is only observed.",
-        ),
-        (
-            'notify: {webhook: "https://h/x"}',
-            "notify.webhook: not active in this version; no messages are sent.",
         ),
         (
             'partitions: {a: {gpus: ["*:*"], for: [job], slices: [{gpus: 1}]}}',
@@ -60,6 +56,7 @@ def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence:
         "run_as: user\ngroups: {a: {managers: [ada]}}\n",
         "priorities: {low: {value: 1, preempts: false}}\n",
         "jobs: {default_time: 1h, grace: 1m}\n",
+        "sessions: {idle_after: 2h, idle_action: stop}\nnotify: {webhook: 'https://h/x'}\n",
     ],
 )
 def test_keys_that_hold_are_not_told(policy: Load, text: str) -> None:

@@ -205,6 +205,10 @@ BAD = [
     ("groups: {}", 1, "groups", "it is empty", "at least one"),
     ("priorities: {a: {value: 1, preempts: maybe}}", 1, "priorities.a.preempts", '"maybe"', "true or false"),
     ("priorities: {a: {value: 9999999}}", 1, "priorities.a.value", '"9999999": Input should be', "another"),
+    ("notify: {to: me}", 1, "notify.to", '"me" is not a mail address', "name@example.org"),
+    ('notify: {from: "a@b\\r\\nBcc: c@d"}', 1, "notify.from", "is not a mail address", "name@example.org"),
+    ("notify: {admins: ['<a@b>']}", 1, "notify.admins[0]", "is not a mail address", "name@example.org"),
+    ("users: {ada: {notify: [never]}}", 1, "users.ada.notify[0]", "never", "fail"),
     ("notify: {webhook: chat}", 1, "notify.webhook", '"chat" is not an address', "https://host/"),
     # slices, cards, calendars
     (

@@ -32,6 +32,8 @@ def test_addresses_are_shown_without_secrets(policy: Load) -> None:
     assert "s3cret" not in shown
     assert "https://chat.example" in shown
     assert "smtp://mail.example:25" in shown
+    admins = policy("notify: {from: pool@example.org, to: '{user}@example.org', admins: [ops@example.org]}\n")
+    assert "notify.admins: absent → [ops@example.org]" in diff(policy(""), admins)
     other = policy(text.replace("hooks/s3cret", "hooks/other"))
     assert diff(policy(text), other) == ["notify.webhook: https://chat.example → https://chat.example"]
     assert diff(policy(""), other)[1] == "notify.webhook: absent → https://chat.example"
