@@ -1,23 +1,24 @@
 """The virtual clock: a pool's hours, weeks or months, played as fast as the scheduler decides.
 
-Owns: the order of what happens at one time (ends, submits with sessions first, window edges, then one pass),
-and carrying a plan's decisions out. Never: a decision; `plan` and `fill`, which the service calls too, or a
-`Discipline` to compare with, make them; nor what work does on its cards (`runs`).
+Owns: the order of what happens at one time (ends, submits with sessions first, changes of nodes and policy,
+window edges, then one pass), and carrying a plan's decisions out. Never: a decision; `plan` and `fill`, which
+the service calls too, or a `Discipline` to compare with, make them; nor what work does on its cards (`runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from jupyter_gpupool.devices.base import Pool
-from jupyter_gpupool.frame import Frame, frame_of
+from jupyter_gpupool.devices.base import Hardware
+from jupyter_gpupool.frame import Frame, Grants, frame_of
 from jupyter_gpupool.ledger.age import AGE_GRAIN_S, AGEING
 from jupyter_gpupool.ledger.usage import Account, Accounts, Key
 from jupyter_gpupool.ledger.views import Held, Waiting
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Stop, Work
+from jupyter_gpupool.scheduler.moments import next_moment
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.simulator.entry import Entry
 from jupyter_gpupool.simulator.journal import Journal
@@ -27,6 +28,13 @@ from jupyter_gpupool.simulator.workload import Task
 
 REFRAME_S = 30 * 86400
 """How often the windows ahead are computed again; they are known for twice as long."""
+PATIENCE_S = 60 * 86400
+"""When nothing has happened for so long, what still waits waits for ever."""
+
+
+def as_it_is(frame: Frame) -> Frame:
+    """Return the frame."""
+    return frame
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,25 @@ class Discipline:
     name: str
     fill: Callable[[Snapshot, Seconds], Plan]
     plan: Callable[[Snapshot, Seconds], Plan] | None
-    rules: Callable[[Frame], Frame] = lambda frame: frame
+    rules: Callable[[Frame], Frame] = as_it_is
 
 
 POLICY = Discipline("policy", fill, plan)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes different `at` seconds after the start: another policy, or nodes that take no new work.
+
+    Attributes
+    ----------
+    drains
+        Why each drained node takes none, by its name; all others take work (again).
+    """
+
+    at: Seconds
+    policy: Policy | None = None
+    drains: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,9 +83,11 @@ class Setting:
         At least so many seconds lie between two whole plans, which give promises, reasons (and so age) and
         expected starts to all; other passes only fill what is free. The service plans after every change
         (0), which in a long queue takes long.
+    changes
+        In order of time.
     """
 
-    pool: Pool
+    pool: Hardware
     policy: Policy
     start: Seconds
     horizon: Seconds | None = None
@@ -70,6 +95,7 @@ class Setting:
     resume: Resume = "keep"
     plan_every: Seconds = 3600
     discipline: Discipline = POLICY
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,12 +114,10 @@ class Simulation:
         self.journal = Journal(setting.start)
         self.refused = Refused()
         self.end = setting.start
-        self.frame = self._frame(setting.start)
-        self._entry = Entry(setting.policy, self.frame, setting.latency)
-        self._rules = setting.discipline.rules(self.frame)
-        self._room = Room(self._rules)
+        self._policy = setting.policy
+        self._drains: Mapping[str, str] = {}
         self._tasks = tasks
-        self._next = 0
+        self._next = self._changed = 0
         self._waiting, self._held = Waiting(), Held()
         self._works: dict[int, Work] = {}
         self._runs = Runs(tasks, setting.start, setting.latency, setting.resume)
@@ -101,56 +125,41 @@ class Simulation:
         self._stored: dict[Key, Account] = {}
         self._accounts = Accounts(self._stored, ())
         self._due: list[tuple[Seconds, int]] = []
-        self._promised: list[tuple[Seconds, int]] = []
-        self._edge = self.frame.next_edge(setting.start)
+        self._wake: Seconds | None = None
         self._plan_at = setting.start
         self._unplanned: set[int] = set()
         self._ageing: dict[int, Seconds] = {}
+        self._reframe(setting.start)
 
     def run(self) -> None:
         """Play until the horizon, or until all is over."""
         setting = self.setting
         last = None if setting.horizon is None else setting.start + setting.horizon
         while (now := self._soonest()) is not None and (last is None or now <= last):
+            known = len(self.journal.events)
             ended = self._ends(now)
             new = self._submits(now)
-            edge, promised = self._edges(now), self._is_promised(now)
-            if self._works:
-                self._decide(now, new, freed=ended or edge or promised)
-            self.end = now
+            woken = self._changes(now) or (self._wake is not None and self._wake <= now)
+            self._decide(now, new, freed=ended, woken=woken)
+            if len(self.journal.events) > known:
+                self.end = now
         if last is not None:
             self.end = last
 
     # -- what happens ----------------------------------------------------------------------------
 
     def _soonest(self) -> Seconds | None:
-        """Return when something happens next; a window's edge counts only while something waits."""
-        while self._promised and not self._holds(*self._promised[0]):
-            heappop(self._promised)
+        """Return when something happens next."""
         while self._due and not self._is_due(*self._due[0]):
             heappop(self._due)
-        times = [heap[0][0] for heap in (self._due, self._promised) if heap]
+        times = [self._due[0][0]] if self._due else []
         if self._next < len(self._tasks):
             times.append(self.setting.start + self._tasks[self._next].submit)
-        if self._works and self._edge is not None and (times or self._waits_for_window()):
-            times.append(self._edge)
+        if times and self._changed < len(self.setting.changes):
+            times.append(self.setting.start + self.setting.changes[self._changed].at)
+        if self._wake is not None and (times or self._wake - self.end < PATIENCE_S):
+            times.append(self._wake)
         return min(times, default=None)
-
-    def _is_promised(self, now: Seconds) -> bool:
-        """Say whether somebody was promised this moment: it is looked at once, however late an end may be."""
-        due = False
-        while self._promised and self._promised[0][0] <= now:
-            due = self._holds(*heappop(self._promised)) or due
-        return due
-
-    def _holds(self, start: Seconds, id: int) -> bool:
-        promise, work = self._promises.get(id), self._works.get(id)
-        return (promise is not None and promise.start == start) or (
-            work is not None and work.not_before == start
-        )
-
-    def _waits_for_window(self) -> bool:
-        return any(work.window is not None for work in self._works.values())
 
     def _is_due(self, time: Seconds, id: int) -> bool:
         """Say whether something ends at this time still: a run, or the waiting of a session."""
@@ -200,42 +209,60 @@ class Simulation:
             return now
         return next((max(now, t0) for t0, t1 in self.frame.windows[work.window] if t1 > now), None)
 
-    def _edges(self, now: Seconds) -> bool:
-        """Say whether a window has opened or closed, and find the next edge."""
-        if now - self.frame.made > REFRAME_S:
-            self.frame = self._frame(now)
-            self._rules = self.setting.discipline.rules(self.frame)
-        if self._edge is None or now < self._edge:
-            return False
-        self._edge = self.frame.next_edge(now)
-        return True
+    def _changes(self, now: Seconds) -> bool:
+        """Let nodes and policy become what they are from now on; say whether something did."""
+        changes, first = self.setting.changes, self._changed
+        while self._changed < len(changes) and self.setting.start + changes[self._changed].at <= now:
+            change = changes[self._changed]
+            self._changed += 1
+            if change.policy is not None:
+                self._policy = change.policy
+                self.journal.policy(now, change.policy)
+            if change.drains is not None:
+                self.journal.nodes(now, self._drains, change.drains)
+                self._drains = change.drains
+        if self._changed > first or now - self.frame.made > REFRAME_S:
+            self._reframe(now)
+        return self._changed > first
+
+    def _reframe(self, now: Seconds) -> None:
+        """See the pool as it is from now on."""
+        grants = Grants(drains=self._drains)
+        self.frame = frame_of(self._policy, self.setting.pool, {}, now, None, "", grants)
+        self._entry = Entry(self._policy, self.frame, self.setting.latency)
+        self._rules = self.setting.discipline.rules(self.frame)
+        self._room = Room(self._rules)
+        for work in self._works.values():
+            self._entry.check(work)
+            self._room.queue(work, 1)
+        for run in self._runs.live.values():
+            self._entry.check(run.work)
+            self._room.lease(run.lease, 1)
 
     # -- what is decided -------------------------------------------------------------------------
 
-    def _decide(self, now: Seconds, new: Sequence[int], *, freed: bool) -> None:
+    def _decide(self, now: Seconds, new: Sequence[int], *, freed: bool, woken: bool) -> None:
         """Let what can start begin, by a whole plan if one is due, else by a pass that only fills."""
         discipline = self.setting.discipline
-        whole = discipline.plan is not None and now >= self._plan_at
-        again = whole or self._may_start(now)
+        whole = discipline.plan is not None and now >= self._plan_at and bool(self._works)
+        again = passes = whole or woken or self._room.may_change()
         while again:
-            snapshot = self._snapshot(now, everything=freed or whole)
-            if not snapshot.waiting:
-                return
+            snapshot = self._snapshot(now, everything=freed or whole or woken)
+            if not (snapshot.waiting or snapshot.leases):
+                break
             decide = discipline.plan if whole and discipline.plan else discipline.fill
             found = decide(snapshot, now)
             kept = any(start.work in self._promises for start in found.starts)
             self._carry_out(found, now)
-            again = kept and not whole and self._may_start(now)
+            again = kept and not whole and self._room.may_change()
             freed = freed or kept
         if whole:
             self._unplanned.clear()
             self._plan_at = now + self.setting.plan_every
             self._tell(found, new, now)
             self._grow_older(found, now)
-
-    def _may_start(self, now: Seconds) -> bool:
-        """Say whether a pass could start something; work with a promise for now is always tried."""
-        return self._room.may_start() or any(promise.start <= now for promise in self._promises.values())
+        if passes:
+            self._wake = next_moment(self._snapshot(now, everything=True), now)
 
     def _tell(self, found: Plan, new: Iterable[int], now: Seconds) -> None:
         """Tell those that were submitted now, and wait, when the plan expects them to start."""
@@ -305,8 +332,6 @@ class Simulation:
             known = self._promises.get(id)
             if known is None or known.start != promise.start:
                 self.journal.promise(now, self._works[id], promise.start, causes.get(id))
-                if id not in causes:
-                    heappush(self._promised, (promise.start, id))
         self._promises = kept
 
     # -- what follows ----------------------------------------------------------------------------
@@ -321,7 +346,6 @@ class Simulation:
         self.journal.end(now, run.lease, run.outcome, eligible)
         if again is not None:
             self._join_queue(again)
-            heappush(self._promised, (again.not_before, id))
 
     def _join_queue(self, work: Work) -> None:
         self._works[work.id] = work
@@ -357,7 +381,3 @@ class Simulation:
                 del self._ageing[id]
                 if ageing:
                     self._ageing[id] = now
-
-    def _frame(self, now: Seconds) -> Frame:
-        setting = self.setting
-        return frame_of(setting.policy, setting.pool, setting.pool.healthy(), now, None, "")

@@ -5,6 +5,7 @@ Owns: the request of a task under a policy, and the refusal of what could never 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from jupyter_gpupool.client.arguments import nearest
@@ -42,20 +43,29 @@ class Entry:
         WorkloadError
             The policy has no such group, priority or window.
         """
-        window, job = task.window, task.kind == "job"
-        return Work(
+        job = task.kind == "job"
+        work = Work(
             id=id,
             kind=task.kind,
             user=task.user,
-            group=self._known(task.group, "group", self._frame.groups),
-            priority=self._known(task.priority or NORMAL, "priority", self._frame.priorities),
+            group=task.group,
+            priority=task.priority or NORMAL,
             submitted=now,
             limit=task.limit + (self._latency if job else 0),
             request=self._request(task),
             resumable=task.resumable,
             grace=self._policy.jobs.grace if job else 0,
-            window=None if window is None else self._known(window, "calendar", self._frame.windows),
+            window=task.window,
         )
+        self.check(work)
+        return work
+
+    def check(self, work: Work) -> None:
+        """Raise WorkloadError where the policy has no such group, priority or window."""
+        self._known(work.group, "group", self._frame.groups)
+        self._known(work.priority, "priority", self._frame.priorities)
+        if work.window is not None:
+            self._known(work.window, "calendar", self._frame.windows)
 
     def refusal(self, work: Work) -> Refusal | None:
         """Say why work could never run."""
@@ -71,7 +81,7 @@ class Entry:
 
     def _sized(self, kind: Kind, gpus: int, mib: Mib) -> Request:
         """Return the request with its CPUs and memory; a session gets the slice that holds it."""
-        serving = [name for name, found in self._frame.partitions.items() if kind in found.kinds]
+        serving = [name for name, found in self._frame.partitions.items() if found.serves(kind)]
         cards = [gpu.memory_mib for gpu in self._frame.gpus if gpu.partition in serving]
         least, largest = min(cards, default=0), max(cards, default=0)
         cut = None
@@ -88,9 +98,7 @@ class Entry:
         share = cut.share if cut and mib else None
         return Request(gpus=gpus, gpu_mib=mib, share=share, cpus_milli=cpus, memory_mib=memory)
 
-    def _known(self, name: str, what: str, known: object) -> str:
-        assert isinstance(known, dict)
+    def _known(self, name: str, what: str, known: Mapping[str, object]) -> None:
         if name not in known:
             guess = nearest(name, known) or f" It has {', '.join(known)}."
             raise WorkloadError(f"The policy has no {what} {name!r}, which the workload names.{guess}")
-        return name

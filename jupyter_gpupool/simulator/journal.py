@@ -7,7 +7,7 @@ Never: a figure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,16 @@ class Journal:
         """Note that work is over and its lease, if it had one, free; stopped work may start at `eligible`."""
         more = {} if eligible is None else {"eligible_t": self._since(eligible)}
         self._note(t, "end", work, outcome=outcome, **more)
+
+    def policy(self, t: Seconds, policy: Policy) -> None:
+        """Note that another policy holds from now on."""
+        self.events.append({"t": t - self.start, "event": "policy", "policy": as_data(policy)})
+
+    def nodes(self, t: Seconds, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Note which nodes take no new work from now on, and which take work again."""
+        for node in sorted(before.keys() ^ after.keys()):
+            event = {"node": node, "available": node in before, "because": after.get(node, "")}
+            self.events.append({"t": t - self.start, "event": "node", **event})
 
     def _since(self, time: Seconds | None) -> Seconds | None:
         return None if time is None else time - self.start

@@ -1,12 +1,14 @@
-"""One simulation from its setting to its figures.
+"""Simulations from their settings to their figures.
 
-Owns: putting clock, events and figures together. Never: a file.
+Owns: putting clock, events and figures together, and playing several at once. Never: a file.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +36,25 @@ class Result:
     figures: dict[str, Any]
     refused: int
     because: str
+
+
+@dataclass(frozen=True)
+class Play:
+    """What is to be played: a setting, with one workload or several that differ by chance."""
+
+    name: str
+    setting: Setting
+    workloads: Sequence[Workload]
+
+
+def play_all(plays: Sequence[Play]) -> list[list[Result]]:
+    """Play each with all its workloads, on as many processors as there are; errors as in `play`."""
+    each = [(found.name, found.setting, workload) for found in plays for workload in found.workloads]
+    if len(each) == 1:
+        return [[play(*each[0])]]
+    with ProcessPoolExecutor(min(len(each), os.cpu_count() or 1)) as workers:
+        results = iter(list(workers.map(play, *zip(*each, strict=True))))
+    return [[next(results) for _ in found.workloads] for found in plays]
 
 
 def play(name: str, setting: Setting, workload: Workload) -> Result:

@@ -1,4 +1,4 @@
-"""Which passes would start nothing, seen without making them: most of a long simulation's.
+"""Which passes would start and stop nothing, seen without making them: most of a long simulation's.
 
 Owns: counts of idle cards, of what is free on shared ones, of what groups hold, and of what waits, kept as
 work comes and goes. They give necessary conditions only, those that a fast pass looks at first (the
@@ -11,7 +11,8 @@ from collections import Counter
 
 from jupyter_gpupool.frame import Frame
 from jupyter_gpupool.scheduler.model import Lease, Mib, Work
-from jupyter_gpupool.scheduler.quota import GPU, UNBOUNDED, effective
+from jupyter_gpupool.scheduler.quota import GPU, UNBOUNDED, QuotaTree, effective
+from jupyter_gpupool.scheduler.tree import Tally
 
 Shape = tuple[str, int, Mib]  # group, whole cards, MiB of one card
 
@@ -22,7 +23,11 @@ class Room:
     def __init__(self, frame: Frame) -> None:
         groups = effective(frame.groups)
         self._limits = {name: (group.quota.limit or {}).get(GPU, UNBOUNDED) for name, group in groups.items()}
-        self._closed = all(group.quota.limit == group.quota.quota for group in groups.values())
+        self._tree = QuotaTree(groups, GPU, 1000 * len(frame.gpus))
+        self._tally = Tally(self._tree)
+        self._above: set[str] = set()
+        self._counts_all = all(group.quota.quota.keys() <= {GPU} for group in groups.values())
+        self._preempting = {name for name, found in frame.priorities.items() if found.preempts}
         self._memory = {gpu.uuid: gpu.memory_mib for gpu in frame.gpus}
         self._node = {gpu.uuid: gpu.node for gpu in frame.gpus}
         self._idle = Counter(self._node.values())
@@ -31,19 +36,19 @@ class Room:
         self._free: dict[str, Mib] = {}
         self._held: Counter[str] = Counter()
         self._waiting: Counter[Shape] = Counter()
-        self._sessions = 0
+        self._first = 0
 
     def queue(self, work: Work, sign: int) -> None:
         """Count work that begins to wait, or (`sign` -1) no longer does."""
-        if work.kind == "session":
-            self._sessions += sign
+        if work.kind == "session" or work.priority in self._preempting:
+            self._first += sign
         else:
             request = work.request
             self._waiting[work.group, request.gpus, request.gpu_mib] += sign
 
     def lease(self, lease: Lease, sign: int) -> None:
         """Count what a lease holds; `sign` -1 gives it back."""
-        self._held[lease.group] += sign * lease.placement.gpu_milli
+        self._hold(lease.group, sign * lease.placement.gpu_milli)
         for share in lease.placement.gpus:
             uuid = share.uuid
             before = self._leases[uuid]
@@ -54,15 +59,32 @@ class Room:
             if not self._leases[uuid]:
                 del self._free[uuid]
 
-    def may_start(self) -> bool:
-        """Say whether anything that waits could perhaps start; always, where groups may borrow."""
-        if not self._closed or self._sessions:
+    def may_change(self) -> bool:
+        """Say whether anything that waits could perhaps start, or make others stop."""
+        if self._first:
             return True
         idle = max(self._idle.values(), default=0)
         free = max(self._free.values(), default=0)
-        return any(count and self._fits(*shape, idle, free) for shape, count in self._waiting.items())
+        taken_back = bool(self._above) or not self._counts_all
+        return any(
+            count and (self._fits(*shape, idle, free) or (taken_back and self._owed(*shape)))
+            for shape, count in self._waiting.items()
+        )
+
+    def _hold(self, group: str, milli: int) -> None:
+        self._held[group] += milli
+        self._tally.add(group, milli)
+        for name in self._tree.upward(self._tree.home(group)):
+            if self._tally.left(name) < 0:
+                self._above.add(name)
+            else:
+                self._above.discard(name)
 
     def _fits(self, group: str, gpus: int, mib: Mib, idle: int, free: Mib) -> bool:
         if self._held[group] >= self._limits[group] and (gpus or mib):
             return False
         return idle >= min(gpus, self._largest) if gpus else bool(idle) or free >= mib
+
+    def _owed(self, group: str, gpus: int, mib: Mib) -> bool:
+        """Say whether a group would be within what it owns, as far as it is known here."""
+        return not self._counts_all or self._tally.left(group) >= 1000 * gpus

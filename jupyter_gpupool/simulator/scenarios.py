@@ -50,6 +50,70 @@ def _site(name: str, sessions: Iterator[Task], window: str | None) -> Workload:
     return Workload(name, ordered([*sessions, *_backlog(window)]), MONDAY_9)
 
 
+def _typical() -> Iterator[Task]:
+    """Yield one-card jobs whose durations are those of a public trace, fifty of 57,682 (docs/simulate.md)."""
+    for seconds in _DURATIONS:
+        yield Task(0, seconds, seconds, 1, resumable=True)
+
+
+_DURATIONS = (
+    *(
+        660,
+        840,
+        990,
+        1040,
+        1180,
+        1430,
+        1600,
+        1800,
+        2100,
+        2370,
+        2690,
+        3070,
+        3860,
+        4700,
+        5160,
+        5730,
+        6340,
+        6930,
+    ),
+    *(
+        7420,
+        7520,
+        7610,
+        7730,
+        8000,
+        8550,
+        9500,
+        10490,
+        10710,
+        10970,
+        11450,
+        11700,
+        11740,
+        11790,
+        11930,
+        12740,
+    ),
+    *(
+        13270,
+        13660,
+        13820,
+        14360,
+        14900,
+        16300,
+        16510,
+        18670,
+        18940,
+        19860,
+        23620,
+        25680,
+        27450,
+        29440,
+        45880,
+    ),
+    90100,
+)
 _GROUPS = "groups: {everyone: {quota: {gpus: 32}}}\ndefault_group: everyone\n"
 _NIGHT = 'calendars: {night: {weekly: ["Mon-Sun 21:00-09:00", "Sat-Sun 00:00-24:00"]}}\n'
 _SLICES = "slices: [{share: 1/8, cpus: 2, memory: 8GiB}, {gpus: 1}], cpu_overcommit: 2.0"
@@ -81,6 +145,9 @@ SCENARIOS = {
         _site("site-pooled", _sessions(50, mib=4096), None),
     ),
 }
+
+
+TYPICAL = Workload("jobs of a public trace", tuple(_typical()))
 
 
 def poisson(workload: Workload, trace: Workload, horizon: Seconds, seed: int) -> Workload:

@@ -19,7 +19,7 @@ calendars: {night: {weekly: ["Mon-Sun 20:00-08:00"]}}
 partitions: {all: {gpus: ["*:*"], for: [session, job], slices: [{share: 1/8, cpus: 1}, {gpus: 1}]}}
 groups:
   everyone: {quota: {gpus: 4}}
-  small: {quota: {gpus: 1}}
+  small: {quota: {gpus: 1}, limit: {gpus: 1}}
 """
 
 

@@ -22,7 +22,7 @@ submit,duration,limit,gpus,group,user,kind
 """
 POLICY = """\
 partitions: {all: {gpus: ["*:*"], for: [session, job]}}
-groups: {vision: {quota: {gpus: 3}}, speech: {quota: {gpus: %d}}}
+groups: {vision: {quota: {gpus: 3}}, speech: {quota: {gpus: &most %d}, limit: {gpus: *most}}}
 """
 
 

@@ -113,7 +113,7 @@ def test_passes_that_are_left_out_would_have_done_nothing(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     quick = run(crowd(seed), plan_every=500, pool="2x2x32GiB")
-    monkeypatch.setattr(Room, "may_start", lambda room: True)
+    monkeypatch.setattr(Room, "may_change", lambda room: True)
     assert run(crowd(seed), plan_every=500, pool="2x2x32GiB").events == quick.events
 
 

@@ -22,7 +22,7 @@ CAUSE: StopCause = "reclaim"
 @pytest.fixture(autouse=True)
 def every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make passes that could start nothing, too: here they stop work for no reason."""
-    monkeypatch.setattr(Room, "may_start", lambda room: True)
+    monkeypatch.setattr(Room, "may_change", lambda room: True)
 
 
 def stopping(moments: Mapping[Seconds, int]) -> Discipline:
