@@ -46,7 +46,7 @@ def plan_with_places(snapshot: Snapshot, now: Seconds) -> tuple[Plan, Mapping[in
     dispatch = Dispatch(snapshot, now)
     dispatch.run()
     promises = dispatch.promises.all()
-    judge = Judge(dispatch.board, dispatch.feasible, promises)
+    judge = Judge(dispatch.board, dispatch.feasible, promises, dispatch.clearing.stops)
     ranked = {work.id for work in dispatch.order} | {start.work for start in dispatch.starts}
     judged = {work.id: judge.unranked(work) for work in snapshot.waiting if work.id not in ranked}
     judged.update((work.id, judge.ranked(work)) for work in dispatch.order)

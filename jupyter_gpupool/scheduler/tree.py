@@ -50,8 +50,8 @@ class Accounts:
     def book(self, group: str, start: Seconds, end: Seconds, amount: int) -> None:
         """Count `amount` for a group over [start, end), and above it what exceeds what is kept there."""
         spans: list[Span] = [(start, end, amount)]
-        for name in self.tree.upward(self.tree.home(group)):
-            profile = self.profile(name)
+        chain = self.tree.upward(self.tree.home(group))
+        for name, profile in [(name, self.profile(name)) for name in chain]:
             above = spans
             if name != ROOT and self.tree.local(name):
                 above = _above(spans, profile, self._lent(name))

@@ -82,7 +82,7 @@ class Judge:
         if not options:
             return Reason.UNAVAILABLE, self._away(work)
         shared = lacks.get(Reason.GROUP_QUOTA)
-        if shared and (shared.line.cap.what in NEVER_BORROWED or not board.inside(work)):
+        if shared and not self._is_owed(work, shared):
             return Reason.GROUP_QUOTA, self._lack(shared)
         if Reason.BUDGET in lacks:
             return Reason.BUDGET, self._lack(lacks[Reason.BUDGET])
@@ -96,6 +96,11 @@ class Judge:
     def _inside(self, work: Work) -> bool:
         windows = self._board.snapshot.windows.get(work.window or "", ())
         return any(first <= self._now < last for first, last in windows)
+
+    def _is_owed(self, work: Work, lack: Lack) -> bool:
+        """Say whether what lacks is the group's by its quota, so that it is given back."""
+        cap, owed = lack.line.cap, self._board.limits.groups[work.group].quota.quota
+        return cap.what not in NEVER_BORROWED and cap.resource in owed and self._board.inside(work)
 
     def _behind(self, work: Work, options: Options, ahead: bool) -> Cause:
         """Nothing but room lacks: say who comes first, or what is busy."""
