@@ -342,7 +342,7 @@ class TestArrays:
 
 
 def test_backfill_beside_a_promise(pool):
-    """Of 4 cards J holds 2 until 60, and H, wanting 4, starts then; S starts now with a limit of 60, not of 61."""
+    """J holds 2 of 4 cards until 60; H wants 4, from then on. S starts now with a limit of 60, not of 61."""
     cards = pool.gpus(4)
     holder = pool.lease(pool.job(9), cards[:2], 60)
     for limit, begun in ((50, [2]), (60, [2]), (61, [])):
