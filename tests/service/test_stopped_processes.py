@@ -1,0 +1,187 @@
+"""Real jobs make room for others: asked, saved, queued again, gone on where they were."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.client.enable import make_portable
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.service import controller
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+OWED = f"""
+partitions: {{all: {{gpus: ["*:*"], for: [job]}}}}
+groups:
+  vision: {{quota: {{gpus: 1}}, members: [{ME}]}}
+  speech: {{quota: {{gpus: 1}}, members: [{ME}]}}
+"""
+LENT = """
+timezone: UTC
+calendars: {night: {weekly: ["Mon-Sun 20:00-08:00"]}}
+partitions:
+  development:
+    gpus: ["node1:0"]
+    for: [session]
+    slices: [{share: 1/2}, {gpus: 1}]
+    lend: {to: training, during: night}
+  training: {gpus: ["node1:1"], for: [job]}
+groups: {team: {quota: {gpus: 2}, user: {sessions: 2}}}
+default_group: team
+jobs: {grace: 1m}
+"""
+TRAIN = """
+import os, pathlib, sys, time
+import gpupool_job
+saved = pathlib.Path(gpupool_job.checkpoint_dir()) / "step"
+first = int(saved.read_text()) if saved.exists() else 0
+print("from", first, os.environ["WANDB_RUN_ID"], os.environ["WANDB_RESUME"], flush=True)
+step = first
+while step < first + 5 or not first:
+    step += 1
+    time.sleep(0.02)
+    if gpupool_job.should_stop():
+        time.sleep(0.3)
+        saved.write_text(str(step))
+        raise SystemExit(143)
+print("done", flush=True)
+"""
+SAVES = """
+trap 'touch $GPUPOOL_CHECKPOINT_DIR/$GPUPOOL_ATTEMPT; exit 1' TERM
+echo up
+while :; do sleep 0.05; done
+"""
+SLOW = "trap 'sleep 1; exit 1' TERM; echo up; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; echo deaf; while :; do sleep 0.1; done"
+
+
+class Clock:
+    """The present, moved on at will."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+    def set(self, *moment: int) -> None:
+        self.ahead = datetime(*moment, tzinfo=UTC).timestamp() - time.time()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(controller, "TICK_S", 0.05)
+    return Clock()
+
+
+@pytest.fixture
+def serve(start: Any, clock: Clock, home: Home) -> Callable[..., Any]:
+    def begin(policy: str) -> Any:
+        make_portable(home)
+        return start("1x2x8GiB", policy, parts={"clock": clock})
+
+    return begin
+
+
+def resumable(call: Any, shell: str, **more: Any) -> dict[str, Any]:
+    job = call.submit(shell, **({"resumable": True, "time": "12h", "grace": "20s"} | more))
+    call.log(job["id"], wait=20)
+    return job
+
+
+def test_a_shell_and_its_training_make_room_and_go_on_where_they_were(
+    serve: Any, clock: Clock, tmp_path: Path
+) -> None:
+    call = serve(OWED)
+    (tmp_path / "train.py").write_text(TRAIN)
+    stays = resumable(call, "echo up; exec sleep 100", group="vision")
+    clock.ahead += 1  # the youngest leaves first
+    wrapper = f"cd {tmp_path}; bash -c 'python3 train.py & wait'"
+    leaves = resumable(call, wrapper, group="vision")
+    clock.ahead += 600  # both have run long enough to be asked
+    owed = call.submit("echo mine", group="speech")
+    assert call.wait(owed["id"])["state"] == "completed"
+    back = call.job(leaves["id"])
+    assert (back["state"], back["attempt"], back["submitted_at"]) == ("queued", 1, leaves["submitted_at"])
+    assert call.job(stays["id"])["state"] == "running"
+    (stop,) = back["stops"]
+    assert (stop["cause"], stop["taker"]) == ("reclaim", owed["id"])
+    assert (
+        back["reason"]
+        == stop["message"]
+        == (f"Stopped for job {owed['id']} of the group speech, which takes back what its group is owed.")
+    )
+    assert call.wait(leaves["id"], "queued")["waiting"]["reason"] == "BackOff"
+    clock.ahead += 60
+    ended = call.wait(leaves["id"])
+    assert (ended["state"], ended["attempt"]) == ("completed", 2)
+    first, again = (
+        call("GET", f"jobs/{leaves['id']}/logs?attempt={attempt}").body.decode().split() for attempt in (1, 2)
+    )
+    assert first[:2] == ["from", "0"]
+    assert int(again[1]) > 0
+    assert again[2:] == [first[2], "allow", "done"]
+
+
+def test_who_does_not_listen_is_killed_at_the_end_of_the_grace_and_queued_again(
+    serve: Any, clock: Clock
+) -> None:
+    call = serve(OWED)
+    resumable(call, "echo up; exec sleep 100", group="vision")
+    clock.ahead += 1
+    deaf = resumable(call, DEAF, group="vision", grace="1s")
+    clock.ahead += 600
+    owed = call.submit("echo mine", group="speech")
+    assert call.wait(owed["id"])["state"] == "completed"
+    back = call.job(deaf["id"])
+    assert (back["state"], len(back["stops"])) == ("queued", 1)
+
+
+def test_a_session_gets_the_card_that_was_lent_and_in_the_morning_all_are_back(
+    serve: Any, clock: Clock
+) -> None:
+    clock.set(2026, 10, 20, 22, 0)
+    call = serve(LENT)
+    resumable(call, SAVES)
+    clock.ahead += 1
+    lent = resumable(call, SAVES)
+    assert call.job(lent["id"])["placement"]["gpus"][0]["uuid"] == "SIM-node1-0"
+    asked = call("POST", "leases", {"gpu_memory": "8GiB"})
+    assert (asked.status, asked.body["state"]) == (202, "requested")
+    session = asked.body["id"]
+    held = call("GET", f"leases/{session}?wait=20").body
+    assert (held["state"], held["placement"]["gpus"][0]["uuid"]) == ("held", "SIM-node1-0")
+    back = call.job(lent["id"])
+    assert (back["state"], back["stops"][0]["cause"]) == ("queued", "session")
+    call("DELETE", f"leases/{session}")
+    clock.ahead += 60
+    assert call.wait(lent["id"], "running")["attempt"] == 2
+    call.log(lent["id"], wait=20)
+    clock.set(2026, 10, 21, 7, 59, 40)
+    back = call.wait(lent["id"], "queued")
+    assert [stop["cause"] for stop in back["stops"]] == ["session", "hand_back"]
+    assert back["reason"] == "Stopped because the lent cards of development are handed back."
+    assert datetime.fromisoformat(back["stops"][1]["leaves_by"]) <= datetime(2026, 10, 21, 8, tzinfo=UTC)
+
+
+def test_a_service_killed_between_asking_and_the_end_loses_and_doubles_nothing(
+    spawn: Any, home: Home
+) -> None:
+    (home.path / "policy.yaml").write_text(OWED + "jobs: {min_run_time: 0s}\n")
+    service = spawn("1x2x8GiB")
+    both = [resumable(service.call, SLOW, group="vision")["id"] for _ in range(2)]
+    owed = service.call.submit("echo mine", group="speech")
+    while not (asked := [id for id in both if service.call.job(id)["state"] == "stopping"]):
+        time.sleep(0.02)
+    service.kill()
+    service = spawn("1x2x8GiB")
+    assert service.call.wait(owed["id"])["state"] == "completed"
+    back = service.call.wait(asked[0], "queued")
+    assert (len(back["stops"]), back["attempt"]) == (1, 1)
+    assert back["reason"].startswith(f"Stopped for job {owed['id']} of the group speech")
