@@ -12,7 +12,7 @@ from jupyter_gpupool.engines.local.files import DirectFiles
 
 
 class FakeEngine:
-    """What it was asked is in `started`, `stopped` and `forgotten`; what it says, `known` and `remaining`.
+    """What it was asked is in `started`, `stopped`, `extended`, `forgotten`; what it says, `known`, `remaining`.
 
     `failing` are the errors of the next starts; while it is `deaf`, it answers nothing.
     """
@@ -28,6 +28,7 @@ class FakeEngine:
         self.started: list[str] = []
         self.stopped: list[tuple[str, str, int]] = []
         self.forgotten: list[str] = []
+        self.extended: list[tuple[str, int]] = []
         self.on_event: Callable[[Ended], None] = lambda ended: None
 
     async def open(self, on_event: Callable[[Ended], None]) -> None:
@@ -46,6 +47,11 @@ class FakeEngine:
         self._answer()
         if key in self.known:
             self.stopped.append((key, cause, grace_s))
+
+    async def extend(self, key: str, limit_s: int) -> bool:
+        self._answer()
+        self.extended.append((key, limit_s))
+        return isinstance(self.known.get(key), Started)
 
     async def list(self) -> list[Started | Ended]:
         self._answer()
