@@ -51,28 +51,27 @@ class Lender:
 
     def term(self, work: Work, start: Seconds) -> Term | None:
         """Return the term in which `work` may start at `start`, or None when it may not."""
-        term = next(self.terms(work, start), None)
-        return term if term is not None and term.first == start else None
+        period = self._period(work, self._following(start))
+        return next((term for term in period if term.first <= start <= term.last), None)
 
     def terms(self, work: Work, after: Seconds) -> Iterator[Term]:
-        """Yield when `work` may start, from `after` on: the days and the windows, in order.
+        """Yield when `work` may start, from `after` on: the days and the windows, in order."""
+        for number in range(self._following(after), len(self.windows) + 1):
+            for first, last, back, by_day in self._period(work, number):
+                if max(first, after) <= last:
+                    yield Term(max(first, after), last, back, by_day)
 
-        It has `min_run_time` and its grace left until the hand-back. Work that cannot resume is over by then.
+    def _period(self, work: Work, number: int) -> Iterator[Term]:
+        """Yield the terms of the day before a window, and of the window.
+
+        Work has `min_run_time` and its grace left until the hand-back. What cannot resume is over by then.
         """
-        by_day = self.lend.by_day and work.resumable
         least = self._least + work.grace
-        length = least if work.resumable else max(least, work.limit)
-        following = self._following(after)
-        for number in range(following, len(self.windows)):
-            opens, closes = self.windows[number]
-            day = Term(max(after, self._settled(number)), min(opens - 1, closes - least), closes, by_day=True)
-            if by_day and day.first <= day.last:
-                yield day
-            night = Term(max(after, opens), closes - length, closes)
-            if night.first <= night.last:
-                yield night
-        if by_day:
-            yield Term(max(after, self._settled(len(self.windows))), FOREVER, FOREVER, by_day=True)
+        opens, closes = self.windows[number] if number < len(self.windows) else (FOREVER, FOREVER)
+        if self.lend.by_day and work.resumable:
+            yield Term(self._settled(number), min(opens - 1, closes - least), closes, by_day=True)
+        if number < len(self.windows):
+            yield Term(opens, closes - (least if work.resumable else max(least, work.limit)), closes)
 
     def next_edge(self, time: Seconds) -> Seconds | None:
         """Return when, after `time`, a window next opens or ends, or has settled."""
