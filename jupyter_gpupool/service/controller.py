@@ -14,13 +14,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from jupyter_gpupool.devices.base import Pool
 from jupyter_gpupool.devices.modes import mode_of
-from jupyter_gpupool.frame import FRESH_S, Frame, frame_of
+from jupyter_gpupool.frame import Frame, frame_of
 from jupyter_gpupool.ledger import LedgerError, LedgerUnavailable
 from jupyter_gpupool.ledger.records import LeaseRecord, NewSession, SessionRecord, StartOrder
 from jupyter_gpupool.ledger.store import Ledger
@@ -33,6 +33,7 @@ from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.grants import current
 from jupyter_gpupool.service.policy_store import PolicyStore
+from jupyter_gpupool.service.standing import over_quota
 from jupyter_gpupool.service.stopping import orders
 
 log = logging.getLogger("gpupool")
@@ -89,7 +90,7 @@ class Controller:
         self._on_pass = on_pass
         self._slots = len(os.sched_getaffinity(0)) if pool.simulated else None
         self.health: dict[str, str] = pool.healthy()
-        self.frame = self._frame()
+        self.frame = self._frame(self.policy)
         self._edge = self._next_edge()
         self._edge_moved = asyncio.Event()
         self._unplanned: set[int] = set()
@@ -246,12 +247,19 @@ class Controller:
 
     def snapshot(self, now: int, waiting: tuple[Work, ...] | None = None) -> Snapshot:
         """Return the pool at this moment, as the scheduler sees it; `waiting` in place of all that waits."""
-        return self.frame.snapshot(
+        return self._snapshot(self.frame, self.policy, now, waiting)
+
+    def snapshot_under(self, policy: Policy, now: int) -> Snapshot:
+        """Return the pool at this moment as it would be under another policy."""
+        return self._snapshot(self._frame(policy), policy, now, None)
+
+    def _snapshot(self, frame: Frame, policy: Policy, now: int, waiting: tuple[Work, ...] | None) -> Snapshot:
+        return frame.snapshot(
             waiting=self.ledger.waiting() if waiting is None else waiting,
             leases=self.ledger.held(),
             promises=tuple(self.ledger.promises.values()),
             usage=self.ledger.usage(now),
-            budgets=self.ledger.grants.budgets(self.policy, now),
+            budgets=self.ledger.grants.budgets(policy, now),
         )
 
     def _only_new(self, snapshot: Snapshot) -> Snapshot:
@@ -352,13 +360,14 @@ class Controller:
         snapshot = self.snapshot(now)
         taken = set(self._unplanned)
         loop = asyncio.get_running_loop()
-        found, following = await loop.run_in_executor(self._worker, _look_ahead, snapshot, now)
+        found, following, over = await loop.run_in_executor(self._worker, _look_ahead, snapshot, now)
         self._expect(following)
         self._plan_at = now
         self._unplanned -= taken
         self.forecast.take(found, snapshot)
         current = {work.id: work for work in self.ledger.waiting()}
         self.forecast.drop(work.id for work in snapshot.waiting if current.get(work.id) is not work)
+        self._stand(over, now)
         if not self.policies.usable:
             return
         if snapshot.promises == tuple(self.ledger.promises.values()):
@@ -382,6 +391,13 @@ class Controller:
             self.forecast.drop(lease.taker for lease in asked if lease.taker is not None)
             self._plan_wanted.set()
             self._on_asked(asked)
+
+    def _stand(self, over: Collection[str], now: int) -> None:
+        """Keep since when groups use more than they are owed."""
+        try:
+            self.ledger.grants.set_over(over, now)
+        except LedgerUnavailable as error:
+            self._wait_for_disk(error)
 
     async def _count_ages(self, found: Plan, now: int) -> None:
         """Let ages grow or rest as the reasons say, a few at a time between requests."""
@@ -412,10 +428,13 @@ class Controller:
         now = self.now
         if self.refresh_policy():
             return
-        edge_passed = self._edge is not None and self._edge <= now
-        if health != self.health or edge_passed or now - self.frame.made > FRESH_S:
+        due = self._edge is not None and self._edge <= now
+        if health != self.health or self.frame.outdated(now):
             self.health = health
             self._reframe()
+            self.changed()
+        elif due:
+            self._edge = self._next_edge()
             self.changed()
         elif now - self._plan_at > STALE_S and self.ledger.waiting():
             self._plan_wanted.set()
@@ -426,14 +445,14 @@ class Controller:
         return min(TICK_S, max(0.01, self._edge - self._clock()))
 
     def _reframe(self) -> None:
-        self.frame = self._frame()
+        self.frame = self._frame(self.policy)
         self._edge = self._next_edge()
         self._refusals.clear()
 
-    def _frame(self) -> Frame:
+    def _frame(self, policy: Policy) -> Frame:
         now = self.now
         grants = current(self.ledger, now)
-        return frame_of(self.policy, self.pool, self.health, now, self._slots, socket.gethostname(), grants)
+        return frame_of(policy, self.pool, self.health, now, self._slots, socket.gethostname(), grants)
 
     def _expect(self, moment: int | None) -> None:
         """Look again at that moment, unless something comes before it."""
@@ -450,9 +469,9 @@ class Controller:
         return min(edges, default=None)
 
 
-def _look_ahead(snapshot: Snapshot, now: int) -> tuple[Plan, int | None]:
-    """Plan, and tell when a plan may be another one though nobody did anything."""
-    return plan(snapshot, now), next_moment(snapshot, now)
+def _look_ahead(snapshot: Snapshot, now: int) -> tuple[Plan, int | None, frozenset[str]]:
+    """Plan, and tell when a plan may be another one though nobody did anything, and who is over quota."""
+    return plan(snapshot, now), next_moment(snapshot, now), over_quota(snapshot, now)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from jupyter_gpupool.service.grant_replies import BoostReply
 from jupyter_gpupool.service.progress import ProgressReply
 
 
@@ -304,14 +305,40 @@ class UserQuotaReply(TypedDict):
     used: dict[str, int]
 
 
+class BudgetReply(TypedDict):
+    """The GPU hours of a group in the present period: what it may use, with what is granted, and has used."""
+
+    period: str
+    gpu_hours: float
+    spent_gpu_hours: float
+    until: str | None
+
+
+class LoanReply(TypedDict):
+    """Cards that a group lends to another, or has from it (`group`), expected back by `until`.
+
+    With `on_demand` their owner gets them back within the grace of the work there.
+    """
+
+    group: str
+    gpus_milli: int
+    until: str | None
+    on_demand: bool
+
+
 class GroupQuotaReply(TypedDict):
-    """What a group is owed, and uses."""
+    """What a group is owed now, boosts included, and what it and those below it may reach and use."""
 
     name: str
     quota: dict[str, int]
+    limit: dict[str, int] | None
     used: dict[str, int]
     user: UserQuotaReply
     over_since: str | None
+    boosts: list[BoostReply]
+    budget: BudgetReply | None
+    lent: list[LoanReply]
+    borrowed: list[LoanReply]
 
 
 class QuotaReply(TypedDict):
@@ -322,7 +349,7 @@ class QuotaReply(TypedDict):
 
 
 class OnCardReply(TypedDict):
-    """A lease on a card."""
+    """A lease on a card; of a job on a lent card, `lent_until` is when it must leave."""
 
     lease: int
     kind: str
@@ -330,6 +357,7 @@ class OnCardReply(TypedDict):
     group: str
     mib: int
     job: int | None
+    lent_until: str | None
 
 
 class StrangerReply(TypedDict):
@@ -363,6 +391,7 @@ class NodeReply(TypedDict):
     cpus_milli: int
     memory_mib: int
     available: bool
+    because: str
     gpus: list[GpuReply]
 
 
@@ -407,6 +436,7 @@ class PolicyCheckReply(TypedDict):
     applied: bool
     diff: list[str]
     over_quota: list[str]
+    promises: list[str]
     inactive: list[str]
     warnings: list[str]
 

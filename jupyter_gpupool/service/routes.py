@@ -25,6 +25,7 @@ from jupyter_gpupool.service.handlers import (
     nodes,
     past,
     pool,
+    quota,
     reports,
     requests,
     reservations,
@@ -144,7 +145,7 @@ ROUTES: tuple[Route, ...] = (
     _look(
         "whoami", "pool", "Who asks, and which pool this is.", pool.whoami, replies.WhoamiReply, by_job=True
     ),
-    _look("quota", "pool", "What the user's groups may use, and do.", pool.quota, replies.QuotaReply),
+    _look("quota", "pool", "What the user's groups may use, and do.", quota.quota, replies.QuotaReply),
     _look("pool", "pool", "The cards and who is on them.", pool.pool, replies.PoolReply),
     _look("queue", "queue", "What waits, in order, and what runs.", jobs.queue, replies.QueueReply),
     _look(

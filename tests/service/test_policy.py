@@ -109,7 +109,7 @@ def test_over_rest_check_then_apply(start: Any) -> None:
     call.wait(job["id"], "running")
     checked = call("POST", "policy", {"text": OTHER}).body
     assert not checked["applied"]
-    assert checked["over_quota"] == ["team uses 2 GPUs and would be owed 1."]
+    assert checked["over_quota"] == ["team uses 2 cards and would be owed 1 card."]
     assert any("gpus" in line for line in checked["diff"])
     assert call("GET", "policy").body["text"] == GOOD
     applied = call("POST", "policy", {"text": OTHER, "apply": True}).body

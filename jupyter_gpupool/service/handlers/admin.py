@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_gpupool._version import __version__
-from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.policy.show import diff
+from jupyter_gpupool.scheduler.model import Seconds, Snapshot
 from jupyter_gpupool.service import metrics as numbers
+from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call
-from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.comparing import moved_promises, newly_over
+from jupyter_gpupool.service.handlers.desk import did
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import (
     DoneReply,
@@ -56,30 +58,27 @@ async def change_policy(call: Call[PolicyRequest]) -> PolicyCheckReply:
     service, body = call.service, call.body
     service.controller.refresh_policy()
     new = service.policies.check(body.text, body.source)
+    now = service.now
+    snapshots = service.controller.snapshot(now), service.controller.snapshot_under(new, now)
+    over, moved = await aside(_consequences, *snapshots, now)
     reply: PolicyCheckReply = {
         "applied": body.apply,
         "diff": diff(service.policy, new),
-        "over_quota": _over_quota(service, new),
+        "over_quota": over,
+        "promises": moved,
         "inactive": new.inactive(),
         "warnings": service.policies.warnings(new),
     }
     if body.apply:
         service.policies.write(body.text)
         service.controller.refresh_policy()
+        text = "; ".join(reply["diff"]) or "It said the same already."
+        service.ledger.grants.record(did(call, "apply policy", text))
     return reply
 
 
-def _over_quota(service: Service, new: Policy) -> list[str]:
-    """Say which groups would use more than they are owed."""
-    used: dict[str, int] = {}
-    for lease in service.ledger.held():
-        used[lease.group] = used.get(lease.group, 0) + lease.placement.gpu_milli
-    found = []
-    for name, milli in used.items():
-        owed = new.groups[name].quota.amounts().get("gpu_milli") if name in new.groups else 0
-        if owed is not None and milli > owed:
-            found.append(f"{name} uses {milli / 1000:g} GPUs and would be owed {owed / 1000:g}.")
-    return found
+def _consequences(old: Snapshot, new: Snapshot, now: Seconds) -> tuple[list[str], list[str]]:
+    return newly_over(old, new, now), moved_promises(old, new, now)
 
 
 async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:

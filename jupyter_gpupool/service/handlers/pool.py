@@ -1,6 +1,6 @@
-"""Who asks, what there is, and how much of it is whose.
+"""Who asks, and what there is.
 
-Owns: users, quotas and cards as replies, each as far as its asker may see. Never: a decision.
+Owns: users and cards as replies, each as far as its asker may see. Never: a decision, or a quota.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ from jupyter_gpupool.engines.base import Started
 from jupyter_gpupool.ledger.records import SessionState
 from jupyter_gpupool.policy.membership import choose_group, groups_of
 from jupyter_gpupool.policy.model import Partition
-from jupyter_gpupool.scheduler.model import Lease
+from jupyter_gpupool.scheduler.ends import Ends
+from jupyter_gpupool.scheduler.model import Lease, Seconds
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.core import Service
-from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import (
     GpuReply,
-    GroupQuotaReply,
     NodeReply,
     OnCardReply,
     PartitionReply,
     PoolReply,
-    QuotaReply,
     StrangerReply,
     WhoamiReply,
 )
 from jupyter_gpupool.service.slices import label
-from jupyter_gpupool.service.submission import Rules
 from jupyter_gpupool.service.visibility import public, sees_names
 
 
@@ -56,61 +53,6 @@ async def whoami(call: Call[None]) -> WhoamiReply:
     }
 
 
-async def quota(call: Call[None]) -> QuotaReply:
-    """Say what the user's groups are owed and use, and what of it is the user's."""
-    service, who = call.service, call.who
-    service.controller.refresh_policy()
-    held = service.ledger.held()
-    names = groups_of(service.policy, who.user, who.hub_groups)
-    return {"user": who.user, "groups": [_group(service, who, name, held) for name in names]}
-
-
-def _group(service: Service, who: Identity, name: str, held: tuple[Lease, ...]) -> GroupQuotaReply:
-    owed = _wire_names(service.policy.groups[name].quota.amounts())
-    used = _use(lease for lease in held if lease.group == name)
-    own = [lease for lease in held if (lease.group, lease.user) == (name, who.user)]
-    waiting = [work for work in service.ledger.waiting() if (work.group, work.user) == (name, who.user)]
-    limits = Rules(who, service.policy, service.controller.frame).limits(name)
-    own_limits = {
-        "gpus_milli": limits.gpu_milli,
-        "running_jobs": limits.running_jobs,
-        "queued_jobs": limits.queued_jobs,
-        "sessions": limits.sessions,
-        "session_time": limits.session_time,
-        "job_time": limits.job_time,
-    }
-    over = any(used.get(resource, 0) > amount for resource, amount in owed.items())
-    return {
-        "name": name,
-        "quota": owed,
-        "used": used,
-        "user": {
-            "limits": {resource: amount for resource, amount in own_limits.items() if amount is not None},
-            "used": {
-                "gpus_milli": sum(lease.placement.gpu_milli for lease in own),
-                "running_jobs": sum(1 for lease in own if lease.kind == "job"),
-                "queued_jobs": sum(1 for work in waiting if work.kind == "job"),
-                "sessions": sum(1 for lease in own if lease.kind == "session"),
-            },
-        },
-        "over_since": iso(service.policies.since) if over else None,
-    }
-
-
-def _wire_names(amounts: dict[str, int]) -> dict[str, int]:
-    """Return the scheduler's amounts by the names of the wire: ``gpus_milli`` for ``gpu_milli``."""
-    return {name.replace("gpu_milli", "gpus_milli"): amount for name, amount in amounts.items()}
-
-
-def _use(leases: Iterable[Lease]) -> dict[str, int]:
-    used = {"gpus_milli": 0, "cpus_milli": 0, "memory_mib": 0}
-    for lease in leases:
-        used["gpus_milli"] += lease.placement.gpu_milli
-        used["cpus_milli"] += lease.request.cpus_milli
-        used["memory_mib"] += lease.request.memory_mib
-    return used
-
-
 async def pool(call: Call[None]) -> PoolReply:
     """Say which cards there are, and who is on them."""
     service, who = call.service, call.who
@@ -118,6 +60,7 @@ async def pool(call: Call[None]) -> PoolReply:
     named = sees_names(service.policy, who)
     found = await _strangers(service, named=named)
     on_card: dict[str, list[OnCardReply]] = defaultdict(list)
+    ends = Ends(service.controller.snapshot(service.now, waiting=()), service.now)
     for lease in service.ledger.held():
         for share in lease.placement.gpus:
             on_card[share.uuid].append(
@@ -128,6 +71,7 @@ async def pool(call: Call[None]) -> PoolReply:
                     "group": lease.group,
                     "mib": share.mib,
                     "job": lease.work if lease.kind == "job" else None,
+                    "lent_until": iso(_hand_back(ends, lease, service.now)),
                 }
             )
     return {
@@ -144,7 +88,7 @@ def _nodes(
     service: Service, on_card: dict[str, list[OnCardReply]], found: dict[str, list[StrangerReply]]
 ) -> list[NodeReply]:
     cards = {gpu.uuid: gpu for gpu in service.controller.frame.gpus}
-    health = service.controller.health
+    health, drains = service.controller.health, service.ledger.grants.drains
     gpus: dict[str, list[GpuReply]] = defaultdict(list)
     for card in service.pool.cards():
         known = cards.get(card.uuid)
@@ -173,11 +117,18 @@ def _nodes(
             "name": node.name,
             "cpus_milli": node.cpus_milli,
             "memory_mib": node.memory_mib,
-            "available": True,
+            "available": node.name not in drains,
+            "because": drains[node.name].because if node.name in drains else "",
             "gpus": gpus[node.name],
         }
         for node in service.pool.nodes()
     ]
+
+
+def _hand_back(ends: Ends, lease: Lease, now: Seconds) -> Seconds | None:
+    """Return when a job must leave a lent card; None where nothing is lent."""
+    partition = lease.placement.partition
+    return ends.hand_back(partition, now) if ends.lent(lease.kind, partition) else None
 
 
 def _partition(service: Service, name: str, part: Partition) -> PartitionReply:
