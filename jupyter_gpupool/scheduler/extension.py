@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.ends import Ends
-from jupyter_gpupool.scheduler.model import Lease, Plan, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.model import Lease, Plan, Reason, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.plan import plan
 from jupyter_gpupool.scheduler.words import time_text
 
@@ -43,21 +43,17 @@ def _no_room(snapshot: Snapshot, now: Seconds, lease: Lease, end: Seconds) -> st
     board = Board(replace(snapshot, leases=others, waiting=()), now)
     work = _as_work(lease, now, end)
     for line in board.limits.bounds(work):
-        need = line.need(work, board.limits.amounts(lease))
-        if not line.fits(need, now, end):
-            cap = line.cap
-            what = "budget" if cap.what == "budget" else "quota"
-            return f"the {what} of {cap.owner} has no room for that."
+        if not line.fits(line.need(work, board.limits.amounts(lease)), now, end):
+            what = {Reason.GROUP_QUOTA: "quota", Reason.BUDGET: "budget"}.get(line.cap.reason, "limit")
+            return f"the {what} of {line.cap.owner} has no room for that."
     return None
 
 
 def _moved(snapshot: Snapshot, now: Seconds, lease: Lease, end: Seconds) -> str | None:
     """Say whose promise would move."""
     longer = tuple(replace(other, end=end) if other.id == lease.id else other for other in snapshot.leases)
-    before, after = (
-        _starts(plan(snapshot, now), now),
-        _starts(plan(replace(snapshot, leases=longer), now), now),
-    )
+    before = _starts(plan(snapshot, now), now)
+    after = _starts(plan(replace(snapshot, leases=longer), now), now)
     for promise in snapshot.promises:
         expected = before.get(promise.work, promise.start)
         if after.get(promise.work, end) > expected:

@@ -12,9 +12,10 @@ from jupyter_gpupool.engines.local.files import DirectFiles
 
 
 class FakeEngine:
-    """What it was asked is in `started`, `stopped`, `extended`, `forgotten`; what it says, `known`, `remaining`.
+    """What it was asked is in `started`, `stopped`, `extended` and `forgotten`.
 
-    `failing` are the errors of the next starts; while it is `deaf`, it answers nothing.
+    What it says is `known` and `remaining`; `failing` are the errors of the next starts; while it is `deaf`,
+    it answers nothing.
     """
 
     def __init__(self, jobs: Path) -> None:

@@ -1,0 +1,136 @@
+"""A running job gets more time from its owner's wish, unless that breaks a promise or a rule."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.ledger.records import NewJob
+from jupyter_gpupool.scheduler.model import Request
+from jupyter_gpupool.service.config import ServiceConfig
+from jupyter_gpupool.service.core import open_service
+from tests.service.fake_engine import FakeEngine
+
+TEAM = """
+partitions: {all: {gpus: ["*:*"], for: [session, job]}}
+groups: {team: {quota: {gpus: 2}, user: {job_time: 3h}}}
+default_group: team
+"""
+
+
+NEW = NewJob(
+    "ada",
+    "everyone",
+    "j",
+    "command",
+    "normal",
+    3600,
+    7,
+    Request(gpus=1),
+    {"argv": ["true"]},
+    "/",
+    interpreter={"python": "/usr/bin/python3"},
+)
+
+
+def seconds(job: dict[str, Any]) -> float:
+    begun, end = (datetime.fromisoformat(job[name]) for name in ("started_at", "expires_at"))
+    return (end - begun).total_seconds()
+
+
+@pytest.fixture
+def call(start: Any) -> Any:
+    return start("1x1x8GiB", TEAM)
+
+
+def extend(call: Any, id: int | str, time: Any) -> Any:
+    return call("POST", f"jobs/{id}/extend", {"time": time})
+
+
+def test_it_has_the_time_and_the_engine_knows(call: Any) -> None:
+    job = call.submit("sleep 3; echo done", time="2s", grace="0s")
+    call.wait(job["id"], "running")
+    answer = extend(call, job["id"], "1h")
+    assert answer.status == 200, answer
+    assert (answer.body["time_s"], seconds(answer.body)) == (3602, 3602)
+    assert call.wait(job["id"])["state"] == "completed"
+
+
+def test_nobody_who_was_promised_a_start_waits_longer(call: Any) -> None:
+    job = call.submit("exec sleep 100", time="1h")
+    call.wait(job["id"], "running")
+    other = call.submit("true")
+    while call.job(other["id"])["waiting"]["kind"] != "promise":
+        pass
+    answer = extend(call, job["id"], "1h")
+    assert (answer.status, answer.error["code"]) == (409, "conflict")
+    message = answer.error["message"]
+    assert message.startswith(
+        f"Job {job['id']} cannot have 1h more: job {other['id']} is promised to start at"
+    )
+    assert call.job(job["id"])["time_s"] == 3600
+
+
+@pytest.mark.parametrize(
+    ("time", "code", "words"),
+    [
+        ("3h", "exceeds_limit", ["4h", "3h", "Ask for 2h or less."]),
+        ("soon", "invalid_option", ["soon"]),
+        (None, "invalid_option", ["time"]),
+        ("-1h", "invalid_option", ["negative"]),
+    ],
+)
+def test_what_cannot_be_given(call: Any, time: Any, code: str, words: list[str]) -> None:
+    job = call.submit("exec sleep 100")
+    call.wait(job["id"], "running")
+    answer = extend(call, job["id"], time)
+    assert (answer.status, answer.error["code"]) == (422, code)
+    text = f"{answer.error['message']} {answer.error['hint'] or ''}"
+    assert all(word in text for word in words), text
+
+
+def test_only_what_runs(call: Any) -> None:
+    job = call.submit("exec sleep 100")
+    call.wait(job["id"], "running")
+    waits = call.submit("true")
+    answer = extend(call, waits["id"], "1h")
+    assert (answer.status, "is queued" in answer.error["message"]) == (409, True)
+    assert "--time" in answer.error["hint"]
+    array = call.submit("true", array="0-9")
+    answer = extend(call, array["id"], "1h")
+    assert (answer.status, f"{array['id']}[0]" in answer.error["hint"]) == (409, True)
+    assert extend(call, f"{array['id']}[0]", "1h").status == 409
+    assert extend(call, 99, "1h").status == 404
+
+
+def test_at_the_next_start_the_engine_is_told_again(home: Home) -> None:
+    engine = FakeEngine(home.path / "jobs")
+
+    async def serve(play: Any) -> None:
+        async with AsyncExitStack() as stack:
+            config = ServiceConfig(home, "1x1x8GiB", boot_id="boot")
+            pool = SimulatedPool.parse("1x1x8GiB")
+            service = await open_service(stack, config, pool=pool, engine=engine)  # type: ignore[arg-type]
+            await asyncio.wait_for(play(service), 20)
+
+    async def lengthen(service: Any) -> None:
+        job = service.ledger.add_job(NEW, service.now)
+        service.controller.submitted(job.id)
+        while service.ledger.jobs[job.id].state != "running":
+            await asyncio.sleep(0.005)
+        service.ledger.extend_job(job.id, 600, service.now)
+
+    async def look(service: Any) -> None:
+        while not engine.extended:
+            await asyncio.sleep(0.005)
+
+    asyncio.run(serve(lengthen))
+    assert engine.extended == []
+    asyncio.run(serve(look))
+    assert engine.extended == [("1/1", 4200)]
