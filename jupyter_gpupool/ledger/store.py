@@ -22,6 +22,7 @@ from jupyter_gpupool.ledger.errors import IllegalTransition, UnknownId
 from jupyter_gpupool.ledger.extension import extended
 from jupyter_gpupool.ledger.grants import Grants
 from jupyter_gpupool.ledger.image import Image
+from jupyter_gpupool.ledger.outbox import Outbox
 from jupyter_gpupool.ledger.place import Mount
 from jupyter_gpupool.ledger.records import (
     ArrayRecord,
@@ -75,6 +76,7 @@ class Ledger:
         self.promises: Mapping[int, Promise] = contents.promises
         self.cards: Mapping[str, CardRecord] = contents.cards
         self.days = Days(database, contents)
+        self.outbox = Outbox(database)
         self.grants = Grants(database, self._save, self._live_leases)
         self._image = Image(contents, self._save)
         self.stops = self._image.stops

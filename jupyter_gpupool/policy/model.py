@@ -289,6 +289,14 @@ class Notify(Section):
     admins: tuple[Address, ...] = ()
     events: tuple[Occasion, ...] = ()
 
+    def address(self, user: str) -> str | None:
+        """Return a user's mail address, if it is known; a name that is one is its own."""
+        found = self.addresses.get(user) or (self.to.replace(USER, user) if self.to else user)
+        try:
+            return str(_address(found))
+        except UnitError:
+            return None
+
 
 _PRIORITIES = {
     "low": Priority.model_validate({"value": -100, "charge": "0.5"}),

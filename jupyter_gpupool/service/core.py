@@ -35,6 +35,7 @@ from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.housekeeping import Housekeeping
 from jupyter_gpupool.service.identity import Identify, identify
 from jupyter_gpupool.service.news import News
+from jupyter_gpupool.service.notices import Notices
 from jupyter_gpupool.service.policy_store import PolicyStore
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
@@ -67,6 +68,7 @@ class Service:
     engine: LocalEngine
     bus: Bus
     news: News
+    notices: Notices
     controller: Controller
     releases: Releases
     snapshots: SnapshotStore
@@ -185,7 +187,8 @@ async def open_service(
         raise Refused("policy_invalid", f"The pool has no good policy: {public(policies.error)}")
     bus = Bus(first=int(clock() * 1000))
     stack.callback(bus.close)
-    news = News(bus)
+    notices = Notices(ledger, lambda: policies.policy, lambda: int(clock()))
+    news = News(bus, notices.job)
     engine = engine or LocalEngine(config.engine_home, boot=config.boot_id, may_start=config.launcher is None)
     snapshots = SnapshotStore(config.snapshots, config.snapshot_cap_mib)
     tokens = JobTokens(secret_in(config.token_secret), ledger.jobs)
@@ -228,6 +231,8 @@ async def open_service(
     servers.adopt(attempt for attempt in attempts if servers.owns(attempt.key))
     releases.adopt({attempt.key for attempt in attempts})
     sessions.adopt()
+    notices.open()
+    stack.push_async_callback(notices.close)
     controller.open()
     stack.push_async_callback(controller.close)
     servers.open()
@@ -246,6 +251,7 @@ async def open_service(
         engine=engine,
         bus=bus,
         news=news,
+        notices=notices,
         controller=controller,
         releases=releases,
         snapshots=snapshots,

@@ -6,22 +6,31 @@ see. Never: the ring itself (see `events`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jupyter_gpupool.ledger.grant_records import RequestRecord
 from jupyter_gpupool.ledger.records import Job, SessionRecord
 from jupyter_gpupool.service.events import Bus
+from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.progress import ProgressReply
 
 
 class News:
-    """Says what changed."""
+    """Says what changed.
 
-    def __init__(self, bus: Bus):
+    Parameters
+    ----------
+    on_job
+        Called too with a job that has another state.
+    """
+
+    def __init__(self, bus: Bus, on_job: Callable[[Job], None] = lambda job: None):
         self._bus = bus
+        self._on_job = on_job
 
     def job(self, job: Job) -> None:
         """A job has another state."""
+        self._on_job(job)
         self._bus.publish(
             "job",
             {
@@ -38,6 +47,11 @@ class News:
     def session(self, session: SessionRecord) -> None:
         """A session has another state."""
         self._bus.publish("lease", {"lease": session.id, "state": session.state.value, "user": session.owner})
+
+    def warning(self, session: SessionRecord, text: str, ends: int | None) -> None:
+        """A session's owner is to know something, such as when it ends."""
+        data = {"lease": session.id, "text": text, "ends_at": iso(ends)}
+        self._bus.publish("warning", data, owner=session.owner)
 
     def progress(self, job: Job, progress: ProgressReply) -> None:
         """A job reported how far it is; that is for its owner."""

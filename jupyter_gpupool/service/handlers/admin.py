@@ -90,7 +90,8 @@ async def shutdown(call: Call[ShutdownRequest]) -> DoneReply:
 async def health(call: Call[None]) -> HealthReply:
     """Say whether the service works, and to who may read here what troubles it."""
     service = call.service
-    troubles = [text for text in (service.controller.trouble, public(service.policies.error)) if text]
+    told = (service.controller.trouble, public(service.policies.error), service.notices.trouble)
+    troubles = [text for text in told if text]
     troubles += [because for because in service.controller.health.values() if because]
     reply: HealthReply = {"status": "degraded" if troubles else "ok", "version": __version__}
     if permits(call.who.scopes, "read"):
