@@ -45,6 +45,12 @@ class Sessions:
         self._bound(lease)
         self._news.session(self._ledger.sessions[lease.work])
 
+    def longer(self, lease: LeaseRecord) -> None:
+        """A session has more time, or less: bound it anew."""
+        if expiry := self._expiries.pop(lease.work, None):
+            expiry.cancel()
+        self._bound(lease)
+
     def end(self, session: SessionRecord, reason: str) -> None:
         """End a session. Its lease is free when its processes have left the card; the holder may live on.
 

@@ -428,6 +428,24 @@ def test_more_time_within_what_the_policy_allows_and_beyond_by_an_administrator(
     assert pool.done("bob", "GET", f"jobs/{job['id']}")["time_s"] == 9 * 3600
 
 
+def test_a_job_that_was_given_time_is_not_ended_at_its_first_limit(pool: Pool) -> None:
+    job = pool.submit("bob", "sleep 2.5", time="2s", grace="0s")
+    request = asked(pool, "bob", "time", {"work": job["id"], "time": "1h"})
+    pool.done("ada", "POST", f"requests/{request['id']}/approve", {"answer": "Let it finish."})
+    assert pool.wait(job["id"], "completed", "timed_out", "failed")["state"] == "completed"
+
+
+def test_a_session_gets_more_time(pool: Pool) -> None:
+    lease = pool.done("bob", "POST", "leases", {"gpus": 1, "time": "1h"})
+    request = asked(pool, "bob", "time", {"work": lease["id"], "time": "30m"})
+    pool.done("ada", "POST", f"requests/{request['id']}/approve", {"answer": "Fine."})
+    after = pool.done("bob", "GET", f"leases/{lease['id']}")
+    assert (after["time_s"], after["state"]) == (5400, "held")
+    ends = [datetime.fromisoformat(reply["expires_at"].replace("Z", "+00:00")) for reply in (lease, after)]
+    assert ends[1] - ends[0] == timedelta(minutes=30)
+    pool.done("bob", "DELETE", f"leases/{lease['id']}")
+
+
 @pytest.mark.parametrize(
     ("user", "kind", "wants", "status", "message"),
     [

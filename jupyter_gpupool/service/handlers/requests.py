@@ -6,12 +6,16 @@ grant itself is allowed (see `granting` and `reserving`).
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from jupyter_gpupool.engines.base import EngineError
 from jupyter_gpupool.ledger.grant_records import RequestRecord
 from jupyter_gpupool.ledger.grants import Answer
+from jupyter_gpupool.ledger.records import SessionRecord
 from jupyter_gpupool.service.asking import is_open, more_time, new_request, text_of, wish_of, work_of
 from jupyter_gpupool.service.call import Call
+from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import conflict, forbidden, not_found
 from jupyter_gpupool.service.grant_replies import GrantRequestReply, GrantRequestsReply
 from jupyter_gpupool.service.grant_views import request_reply
@@ -27,6 +31,8 @@ from jupyter_gpupool.service.handlers.desk import changed, desk_of, did, ends_of
 from jupyter_gpupool.service.handlers.jobs import rules_of
 from jupyter_gpupool.service.reserving import new_reservation
 from jupyter_gpupool.service.submission import group_of, no_group
+
+log = logging.getLogger("gpupool")
 
 SHOWN = 100
 
@@ -69,6 +75,7 @@ async def approve(call: Call[AnswerRequest]) -> GrantRequestReply:
         grants.reserve(new_reservation(wish, desk, ends_of(call)), note, answer)
     elif isinstance(wish, TimeWish):
         grants.extend(more_time(wish, record, desk), note, answer)
+        await _go_on(call.service, wish.work)
     changed(call)
     return _answered(call, record)
 
@@ -91,6 +98,21 @@ async def withdraw(call: Call[None]) -> GrantRequestReply:
         raise not_found(f"request {call.id} of yours", "List them with: jupyter gpupool requests")
     desk.ledger.grants.withdraw(record.id, did(call, "withdraw", f"Request {record.id}: {text_of(record)}."))
     return _answered(call, record)
+
+
+async def _go_on(service: Service, number: int) -> None:
+    """Let those who bound the time of work know how long it may last by now."""
+    work = service.ledger.jobs.get(number) or service.ledger.sessions[number]
+    lease = None if work.lease is None else service.ledger.leases[work.lease]
+    if lease is None or not lease.live:
+        return
+    if isinstance(work, SessionRecord) and work.server is None:
+        service.sessions.longer(lease)
+        return
+    try:
+        await service.engine.extend(lease.key, work.limit_s)
+    except EngineError as error:
+        log.warning("Whether %s %s has its whole time is not known: %s", lease.kind, number, error)
 
 
 def _sees(record: RequestRecord, desk: Desk) -> bool:
