@@ -7,12 +7,12 @@ Never: the rules of who may be asked (`stopping`), nor the trial on the board (`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import Lease, Mib, Promise, Seconds, StopCause, Work
 from jupyter_gpupool.scheduler.promises import Promises
+from jupyter_gpupool.scheduler.quota import GPU
 from jupyter_gpupool.scheduler.search import Holders, Room, Search, lacking
 from jupyter_gpupool.scheduler.stopping import (
     PLAIN,
@@ -24,6 +24,7 @@ from jupyter_gpupool.scheduler.stopping import (
     leaves_at,
     must_be_above,
 )
+from jupyter_gpupool.scheduler.timeline import FOREVER
 
 
 class Clearing:
@@ -49,12 +50,15 @@ class Clearing:
         self._soon = max((leaves_at(lease, board.time) for lease in resumable), default=None)
         self._holders = Holders(board)
         self._most: tuple[int, int, Mib] | None = None
-        self._owed: dict[str, bool] = {}
-        self._failed: set[object] = set()
+        self._owed: dict[tuple[str, bool], bool] = {}
+        self._failed: dict[object, Seconds] = {}
+        self._above: dict[str, bool] = {}
+        self._known_over: list[Lease] | None = None
+        self._measured: dict[int, Amounts] = {}
 
-    def started(self) -> None:
-        """Take note of a start: groups hold more now."""
-        self._owed.clear()
+    def started(self, work: Work) -> None:
+        """Take note of a start: its group, and those above it, hold more now."""
+        self._forget(work.group)
 
     def may_claim(self, work: Work) -> bool:
         """Say, at little cost, whether a session could get room in the grace of some job."""
@@ -64,11 +68,9 @@ class Clearing:
         """Say, at little cost, whether anybody could be asked to stop for a job, which may have a promise."""
         if not self._stoppable or self._soon is None or (own is not None and own.start <= self._soon):
             return False
-        if not (self._preempts(work) or self._is_owed(work)):
+        if work.limit >= self._failed.get(_about(work), FOREVER) or not self._could_hold(work):
             return False
-        if not self._could_hold(work) or _about(work) in self._failed:
-            return False
-        return self._preempts(work) or self._board.inside(work)
+        return self._preempts(work) or (self._is_owed(work) and bool(self._over) and self._fits_owed(work))
 
     def room(self, work: Work) -> Room | None:
         """Find room that comes within the longest grace of any job, by itself or because jobs are asked."""
@@ -78,14 +80,13 @@ class Clearing:
         found = board.earliest(work, until + 1)
         if found is not None:
             return Room(*found)
-        wanted = self._wanted(work, until)
-        owed = board.limits.inside(work.group, wanted)
+        owed = self._fits_owed(work)
         lacks = lacking(board, work) if owed or self._preempts(work) else frozenset()
         victims = [*self._claimed(work), *self._taken_back(work, lacks)]
-        condition = None if owed or work.kind == "session" else wanted
+        condition = None if owed or work.kind == "session" else self._wanted(work)
         room = Search(board, self._holders, work, condition, until).run(victims, self._excess, lacks)
         if room is None:
-            self._failed.add(_about(work))
+            self._failed[_about(work)] = work.limit
         return room
 
     def ask(self, room: Room) -> None:
@@ -95,6 +96,7 @@ class Clearing:
             if lease.id in stopped:
                 self._board.shorten(lease, leaves_at(lease, self._now))
                 self._leave(lease)
+                self._forget(lease.group)
         self._stoppable = [lease for lease in self._stoppable if lease.id not in stopped]
         self.stops.extend(room.stops)
 
@@ -118,17 +120,12 @@ class Clearing:
     def _taken_back(self, work: Work, lacks: Collection[str]) -> list[Victim]:
         """Return the jobs that stand above quota where something lacks; for a class that preempts, also the
         lower ones of its group."""
-        if not lacks:
-            return []
-        limits, priorities = self._board.limits, self._board.snapshot.priorities
-        value = priorities.get(work.priority, PLAIN).value if self._preempts(work) else None
-        upward = limits.upward(work.group)
         found = []
-        for lease in self._stoppable:
+        upward = self._board.limits.upward(work.group)
+        for lease in self._stoppable if self._preempts(work) and lacks else self._over if lacks else ():
             if lease.start > self._grown_up or (work.kind == "session" and self._is_lent(lease)):
                 continue
-            lower = value is not None and priorities.get(lease.priority, PLAIN).value < value
-            if lower and lease.group == work.group:
+            if self._preempts(work) and lease.group == work.group and self._value(lease) < self._value(work):
                 found.append(self._victim(lease, "preempt"))
                 continue
             victim = self._victim(lease, "reclaim", upward)
@@ -136,29 +133,63 @@ class Clearing:
                 found.append(victim)
         return found
 
+    @property
+    def _over(self) -> list[Lease]:
+        """The jobs that could be asked whose own group stands above what it owns."""
+        if self._known_over is None:
+            self._known_over = [lease for lease in self._stoppable if self._is_over(lease.group)]
+        return self._known_over
+
+    def _is_over(self, group: str) -> bool:
+        found = self._above.get(group)
+        if found is None:
+            found = self._above[group] = self._excess.any(group)
+        return found
+
+    def _forget(self, group: str) -> None:
+        """Forget what was known of a group that holds more or less now, and of those above it."""
+        for name in self._board.limits.upward(group):
+            self._above.pop(name, None)
+        self._owed.clear()
+        self._known_over = None
+
     def _victim(self, lease: Lease, cause: StopCause, taker: Sequence[str] | None = None) -> Victim:
         chain = self._board.limits.upward(lease.group)
         above = () if taker is None else must_be_above(chain, taker)
-        return Victim(lease, cause, self._board.measure(lease), chain, above)
+        return Victim(lease, cause, self._amounts(lease), chain, above)
 
-    def _wanted(self, work: Work, until: Seconds) -> Amounts:
-        """Return what its group takes more with `work`, and with what it is owed and promised by then."""
+    def _amounts(self, lease: Lease) -> Amounts:
+        found = self._measured.get(lease.id)
+        if found is None:
+            found = self._measured[lease.id] = self._board.measure(lease)
+        return found
+
+    def _fits_owed(self, work: Work) -> bool:
+        return self._board.limits.inside(work.group, self._wanted(work))
+
+    def _wanted(self, work: Work) -> Amounts:
+        """Return what its group takes more with `work`, and with what it is owed and promised soon."""
         board = self._board
-        wanted = Counter(board.measure(work))
-        for other in self._promises.due_by(work.group, until):
-            if other.id != work.id and board.inside(other):
-                wanted.update(board.measure(other))
+        until = self._now if self._soon is None else self._soon
+        beside = [other for other in self._promises.due_by(work.group, until) if other.id != work.id]
+        wanted = board.measure(work)
+        for amounts in (board.measure(other) for other in beside if board.inside(other)):
+            wanted = {name: amount + amounts[name] for name, amount in wanted.items()}
         return wanted
 
     def _preempts(self, work: Work) -> bool:
         return self._board.snapshot.priorities.get(work.priority, PLAIN).preempts
 
+    def _value(self, claim: Work | Lease) -> int:
+        return self._board.snapshot.priorities.get(claim.priority, PLAIN).value
+
     def _is_owed(self, work: Work) -> bool:
-        """Say whether the group of `work` could take the least bit more inside quota."""
-        found = self._owed.get(work.group)
+        """Say whether the group of `work` may take more of its cards, however little."""
+        key = work.group, work.request.gpus > 0
+        found = self._owed.get(key)
         if found is None:
-            nothing = dict.fromkeys(self._board.measure(work), 0)
-            found = self._owed[work.group] = self._board.limits.inside(work.group, nothing)
+            least = {**dict.fromkeys(self._board.measure(work), 0), GPU: int(key[1])}
+            found = self._owed[key] = self._board.limits.inside(work.group, least)
         return found
 
     def _could_hold(self, work: Work) -> bool:
@@ -189,5 +220,5 @@ class Clearing:
 
 
 def _about(work: Work) -> object:
-    """Tell apart what matters for room: works that are alike find it alike."""
-    return work.kind, work.group, work.user, work.priority, work.request, work.limit, work.window
+    """Tell apart what matters for room but the time: works that are alike find it alike, if not longer."""
+    return work.kind, work.group, work.user, work.priority, work.request, work.window, work.resumable

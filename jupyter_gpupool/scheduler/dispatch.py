@@ -202,14 +202,23 @@ class Dispatch:
         short = self.board.short(work)
         return short is None or short[0].cap.reason not in UNPROMISED
 
+    def _is_inside(self, work: Work) -> bool:
+        """Say whether the group of `work` is inside quota with it; what is promised for now is not yet held."""
+        board = self.board
+        amounts = dict(board.measure(work))
+        for other in self.promises.due_by(work.group, self._now):
+            for name, amount in board.measure(other).items():
+                amounts[name] = amounts.get(name, 0) - amount
+        return board.limits.inside(work.group, amounts)
+
     def _try(self, work: Work) -> bool:
         found = self.board.attempt(work)
         if not isinstance(found, Placement):
             return False
-        borrowed = work.kind == "job" and not self.board.inside(work)
+        borrowed = work.kind == "job" and not self._is_inside(work)
         self.board.start(work, found)
         self.starts.append(Start(work.id, found, borrowed))
-        self.clearing.started()
+        self.clearing.started(work)
         self._precedence.started()
         self._changed = True
         return True

@@ -67,6 +67,10 @@ class Excess:
             for name, amount in amounts.items():
                 self._left[group, name] = self._left.get((group, name), 0) + amount
 
+    def any(self, group: str) -> bool:
+        """Say whether a group is above what it owns in anything."""
+        return any(self._of(group, name) > 0 for name in self._excess(group))
+
     def copy(self) -> Excess:
         """Return the same state, to go on from it in another way."""
         other = Excess(self._excess)
