@@ -203,7 +203,7 @@ class Dispatch:
         return short is None or short[0].cap.reason not in UNPROMISED
 
     def _is_inside(self, work: Work) -> bool:
-        """Say whether the group of `work` is inside quota with it; what is promised for now is not yet held."""
+        """Say whether a group is inside quota with its `work`; what is promised for now is not yet held."""
         board = self.board
         amounts = dict(board.measure(work))
         for other in self.promises.due_by(work.group, self._now):
