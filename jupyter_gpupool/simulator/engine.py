@@ -248,14 +248,14 @@ class Simulation:
         again = passes = whole or woken or self._room.may_change()
         while again:
             snapshot = self._snapshot(now, everything=freed or whole or woken)
-            if not (snapshot.waiting or snapshot.leases):
+            if not (snapshot.waiting or woken):
                 break
             decide = discipline.plan if whole and discipline.plan else discipline.fill
             found = decide(snapshot, now)
             kept = any(start.work in self._promises for start in found.starts)
-            self._carry_out(found, now)
-            again = kept and not whole and self._room.may_change()
-            freed = freed or kept
+            due = self._carry_out(found, now)
+            again = due or (kept and not whole and self._room.may_change())
+            freed = freed or kept or due
         if whole:
             self._unplanned.clear()
             self._plan_at = now + self.setting.plan_every
@@ -284,13 +284,13 @@ class Simulation:
         promises = tuple(self._promises.values())
         return self._rules.snapshot(waiting, self._held.all(), promises, self._accounts.usage(now))
 
-    def _carry_out(self, found: Plan, now: Seconds) -> None:
-        """Make the decisions of a plan facts; the only place where that is done."""
+    def _carry_out(self, found: Plan, now: Seconds) -> bool:
+        """Make the decisions of a plan facts; say whether it has promised somebody this very moment."""
         for start in found.starts:
             self._begin(start, now)
         for stop in found.stops:
             self._ask(stop, now)
-        self._promise(found, now)
+        return self._promise(found, now)
 
     def _begin(self, start: Start, now: Seconds) -> None:
         work, placement = self._leave_queue(start.work), start.placement
@@ -325,14 +325,17 @@ class Simulation:
             self.journal.stop_asked(now, run.lease, stop)
             heappush(self._due, (run.until, stop.work))
 
-    def _promise(self, found: Plan, now: Seconds) -> None:
+    def _promise(self, found: Plan, now: Seconds) -> bool:
         causes = {move.work: move.cause for move in found.moves}
         kept = {promise.work: promise for promise in found.promises}
+        due = False
         for id, promise in kept.items():
             known = self._promises.get(id)
             if known is None or known.start != promise.start:
                 self.journal.promise(now, self._works[id], promise.start, causes.get(id))
+                due = due or promise.start <= now
         self._promises = kept
+        return due
 
     # -- what follows ----------------------------------------------------------------------------
 

@@ -244,7 +244,7 @@ def reclaimed(story: Story, latency: int) -> Iterator[str]:
 
 
 def borrowed(story: Story, latency: int) -> Iterator[str]:
-    """A start says whether its group is then above what it is owed."""
+    """A job's start says whether its group is then above what it is owed; sessions never borrow."""
     owed = {
         name: 1000 * group["quota"].get("gpus", 0) for name, group in story.pool["policy"]["groups"].items()
     }
@@ -255,7 +255,8 @@ def borrowed(story: Story, latency: int) -> Iterator[str]:
         if event["event"] == "start":
             run = live[event["id"]] = next(runs)
             held[event["group"]] += story.milli(run)
-            if event["borrowed"] != (held[event["group"]] > owed[event["group"]]):
+            above = held[event["group"]] > owed[event["group"]] and event["kind"] == "job"
+            if event["borrowed"] != above:
                 yield f"{event['id']} says borrowed: {event['borrowed']}"
         elif event["event"] == "end" and event["id"] in live:
             held[event["group"]] -= story.milli(live.pop(event["id"]))
