@@ -8,8 +8,9 @@ Never: a promise: nothing found here is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
@@ -24,6 +25,7 @@ Need = Lack | tuple[Size, ...]  # what it needs there
 Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Profile, ...]]
 Parked = tuple[int, Work, Need]  # best first by rank, the first field
 Room = tuple[int, int, int, int, int]  # number of the shelf in its lane; idle cards, MiB, CPUs, memory
+Rooms = dict[Lane, dict[str, list[Room]]]  # by node
 
 
 class _Queue:
@@ -155,13 +157,14 @@ class _Walk:
             due.append(_Queue(None, [(rank, work, ())]))
         return due
 
-    def _wake(self, due: list[_Queue], nodes: Iterable[str], profiles: Iterable[Profile]) -> None:
+    def _wake(self, due: list[_Queue], nodes: Collection[str], profiles: Iterable[Profile]) -> None:
         """Try those whose time has come and the heads of the queues where something frees, best first."""
         heads = [(queue.works[0][0], queue) for queue in due]
         for profile in profiles:
             queues = self._parked.get(profile, {})
             heads += [(q.works[0][0], q) for q in queues.values() if q.works and _fits(q, self._board.time)]
-        rooms = self._rooms(nodes)
+        rooms: Rooms = {}
+        self._read(rooms, nodes)
         for lane, free_in in rooms.items():
             queues = self._parked[lane]
             heads += [(q.works[0][0], q) for q in queues.values() if q.works and _may_fit(q, free_in)]
@@ -174,34 +177,32 @@ class _Walk:
             if self._try(rank, work, queue.place):
                 heappop(queue.works)
                 queue.tried = False
-                rooms = self._rooms(nodes)
+                if work.id in self.found:
+                    self._read(rooms, [node for node in self.found[work.id][1].nodes if node in nodes])
                 if queue.works:
                     heappush(heads, (queue.works[0][0], queue))
             else:
                 queue.tried = True
 
-    def _rooms(self, nodes: Iterable[str]) -> dict[Lane, list[Room]]:
-        """Read what is free on the nodes where something frees, for each lane that looks at them."""
-        rooms: dict[Lane, list[Room]] = {}
+    def _read(self, rooms: Rooms, nodes: Iterable[str]) -> None:
+        """Note what is free on nodes, for each lane that looks at them."""
         time = self._board.time
         for node in nodes:
             for lane in self._lanes_of_node.get(node, ()):
                 if lane in self._parked:
-                    found = [
+                    rooms.setdefault(lane, {})[node] = [
                         (number, *shelf.room(node, time))
                         for number, shelf in enumerate(lane)
                         if shelf.serves(node) and shelf.open(time)
                     ]
-                    rooms.setdefault(lane, []).extend(found)
-        return rooms
 
-    def _still(self, queue: _Queue, rooms: Mapping[Lane, list[Room]]) -> bool:
+    def _still(self, queue: _Queue, rooms: Rooms) -> bool:
         """Say whether the head of a queue might still start, after others did at this moment."""
         if queue.place is None:
             return True
         if isinstance(queue.place, Profile):
             return _fits(queue, self._board.time)
-        return _may_fit(queue, rooms.get(queue.place, []))
+        return _may_fit(queue, rooms.get(queue.place, {}))
 
     def _try(self, rank: int, work: Work, place: Place | None) -> bool:
         """Start `work` at this moment or park it; say whether it left `place`."""
@@ -276,14 +277,14 @@ def _fits(queue: _Queue, time: Seconds) -> bool:
     return isinstance(need, Lack) and need.line.free(time) >= need.need
 
 
-def _may_fit(queue: _Queue, rooms: Iterable[Room]) -> bool:
+def _may_fit(queue: _Queue, rooms: Mapping[str, list[Room]]) -> bool:
     """Say whether the head may fit where something freed; one that was never tried may fit anywhere."""
     if not queue.tried:
         return True
     need = queue.works[0][2]
     if isinstance(need, Lack):
         return False
-    for number, idle, mib, cpus, memory in rooms:
+    for number, idle, mib, cpus, memory in chain.from_iterable(rooms.values()):
         size = need[number]
         if (
             (size.cards <= idle if size.whole else size.mib <= mib)

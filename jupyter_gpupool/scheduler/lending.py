@@ -32,6 +32,7 @@ class Lender:
     def __init__(self, lend: Lend, windows: tuple[Interval, ...], settings: Settings) -> None:
         self.lend = lend
         self.windows = windows
+        self._ends = [closes for _, closes in windows]
         self._least = settings.min_run_time
 
     def hand_back(self, time: Seconds) -> Seconds:
@@ -83,7 +84,7 @@ class Lender:
 
     def _following(self, time: Seconds) -> int:
         """Return the number of the first window that ends after `time`."""
-        return bisect_right(self.windows, time, key=lambda window: window[1])
+        return bisect_right(self._ends, time)
 
     def _settled(self, number: int) -> Seconds:
         """Return when the day before a window has settled."""
