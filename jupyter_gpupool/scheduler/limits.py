@@ -71,6 +71,7 @@ class Limits:
         self._snapshot = snapshot
         self._borrow_time = snapshot.settings.borrow_max_time
         self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
+        self._keys: dict[int, ClaimKey] = {}
         self._counted: dict[ClaimKey, tuple[Line, ...]] = {}
         self._ceilings: dict[ClaimKey, dict[str, int]] = {}
         self._potentials: dict[str, dict[str, int]] = {}
@@ -148,33 +149,35 @@ class Limits:
 
     def key(self, claim: Claim) -> ClaimKey:
         """Return what `bounds` of a work, and the lines in which a claim counts, depend on."""
-        work = isinstance(claim, Work)
-        if isinstance(claim, Work):
-            lasting = claim.kind == "job" and not self.may_borrow(claim)
-        else:
+        if isinstance(claim, Lease):
             lasting = claim.kind == "job" and not claim.resumable
-        budgets = self._snapshot.budgets
-        paid = work and budgets and any(name in budgets for name in self.upward(claim.group))
-        return ClaimKey(
-            claim.kind,
-            claim.group,
-            claim.user,
-            claim.priority,
-            lasting,
-            claim.array,
-            claim.array_limit,
-            claim.limit if paid and isinstance(claim, Work) else 0,
-        )
+            return ClaimKey(
+                claim.kind,
+                claim.group,
+                claim.user,
+                claim.priority,
+                lasting,
+                claim.array,
+                claim.array_limit,
+                0,
+            )
+        found = self._keys.get(claim.id)
+        if found is None:
+            lasting = claim.kind == "job" and not self.may_borrow(claim)
+            length = claim.limit if self._is_paid(claim.group) else 0
+            whose = claim.kind, claim.group, claim.user, claim.priority
+            found = ClaimKey(*whose, lasting, claim.array, claim.array_limit, length)
+            self._keys[claim.id] = found
+        return found
 
     def ceilings(self, key: ClaimKey) -> Mapping[str, int]:
         """Return the most of each resource that such a work could ever take, with nobody else about."""
         found = self._ceilings.get(key)
         if found is None:
             found = self._ceilings[key] = dict(self._group_ceilings(key.group, owed=_lasts(key)))
-            for line in (*self._personal(key), *self._budgets(key)):
-                name, most = line.cap.resource, line.most
-                if isinstance(line, Purse):
-                    most = line.affords(key.length)
+            caps = [(cap.resource, cap.capacity) for cap in self._personal(key)]
+            caps += [(quota.GPU, purse.affords(key.length)) for purse in self._budgets(key)]
+            for name, most in caps:
                 found[name] = min(most, found.get(name, most))
         return found
 
@@ -241,12 +244,12 @@ class Limits:
         key = self.key(claim)
         found = self._counted.get(key)
         if found is None:
-            own = [*self._personal(key), *self._budgets(key), *self._slots(key)]
+            own = [*map(self._line, self._personal(key)), *self._budgets(key), *self._slots(key)]
             found = self._counted[key] = (*own, *(self._lasting(key) if _lasts(key) else ()))
         return found
 
     def _bounds_of(self, key: ClaimKey) -> Iterator[Line]:
-        yield from self._personal(key)
+        yield from map(self._line, self._personal(key))
         if _lasts(key):
             yield from self._lasting(key)
         if key.kind == "job":
@@ -255,28 +258,25 @@ class Limits:
         yield from self._budgets(key)
         yield from self._slots(key)
 
-    def _personal(self, key: ClaimKey) -> Iterator[Line]:
+    def _personal(self, key: ClaimKey) -> Iterator[Cap]:
         """Yield the limits of the user, of the class and of the array."""
         limits = self.of_user(key.group, key.user)
         member = f"{key.user} in {key.group}"
-        mine = Scope(group=key.group, user=key.user)
         if limits.gpu_milli is not None:
-            yield self._line(Cap(mine, quota.GPU, limits.gpu_milli, Reason.USER_LIMIT, "gpus", member))
+            scope = Scope(key.group, key.user)
+            yield Cap(scope, quota.GPU, limits.gpu_milli, Reason.USER_LIMIT, "gpus", member)
         many = limits.sessions if key.kind == "session" else limits.running_jobs
         if many is not None:
             what = "sessions" if key.kind == "session" else "running_jobs"
-            scope = mine._replace(kind=key.kind)
-            yield self._line(Cap(scope, quota.COUNT, many, Reason.USER_LIMIT, what, member))
+            scope = Scope(key.group, key.user, key.kind)
+            yield Cap(scope, quota.COUNT, many, Reason.USER_LIMIT, what, member)
         cls = self._snapshot.priorities.get(key.priority)
         if key.kind == "job" and cls is not None and cls.running_jobs is not None:
             scope = Scope(user=key.user, kind="job", priority=key.priority)
-            yield self._line(
-                Cap(scope, quota.COUNT, cls.running_jobs, Reason.USER_LIMIT, "priority", cls.name)
-            )
+            yield Cap(scope, quota.COUNT, cls.running_jobs, Reason.USER_LIMIT, "priority", cls.name)
         if key.array is not None and key.array_limit is not None:
-            scope = mine._replace(array=key.array)
-            name = str(key.array)
-            yield self._line(Cap(scope, quota.COUNT, key.array_limit, Reason.ARRAY_LIMIT, "array", name))
+            scope = Scope(key.group, key.user, array=key.array)
+            yield Cap(scope, quota.COUNT, key.array_limit, Reason.ARRAY_LIMIT, "array", str(key.array))
 
     def _lasting(self, key: ClaimKey) -> Iterator[Line]:
         """Yield what a group's sessions may hold with its jobs that cannot be stopped: its quota."""
@@ -308,7 +308,7 @@ class Limits:
                 if node != quota.ROOT and tree.local(node):
                     kept = [*kept, (profile, owned - tree.local(node), tree.local(node))]
 
-    def _budgets(self, key: ClaimKey) -> Iterator[Line]:
+    def _budgets(self, key: ClaimKey) -> Iterator[Purse]:
         """Yield the budgets of the group and of those above it."""
         if not self._snapshot.budgets:
             return
@@ -362,6 +362,10 @@ class Limits:
     def _early(self, scope: Scope, kind: str) -> Seconds:
         """Return how long before its end a claim no longer counts: for as long as a job may borrow."""
         return self._borrow_time if scope.lasting and kind == "job" else 0
+
+    def _is_paid(self, group: str) -> bool:
+        budgets = self._snapshot.budgets
+        return bool(budgets) and any(name in budgets for name in self.upward(group))
 
     def _below(self, group: str, claim: Claim) -> bool:
         return group == quota.ROOT or group in self.upward(claim.group)

@@ -7,7 +7,7 @@ Never: who comes first (see `ranking`), nor when something frees (see `timeline`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jupyter_gpupool.scheduler.model import Group, Lease, Mib, Quota, Request
@@ -92,28 +92,35 @@ class QuotaTree:
     """
 
     def __init__(self, groups: Mapping[str, Group], resource: str, total: int) -> None:
-        self.children: dict[str, list[str]] = {ROOT: []}
-        self.members: dict[str, list[str]] = {}
-        self._home: dict[str, str] = {}
-        self._parent: dict[str, str] = {}
         self._resource = resource
         self._total = total
         self._groups = {name: group.quota for name, group in groups.items() if _names(group.quota, resource)}
+        self._guests = {
+            name: self._nearest(group.parent, groups)
+            for name, group in groups.items()
+            if name not in self._groups
+        }
+        self._parent = {name: self._nearest(groups[name].parent, groups) for name in self._groups}
+        self._children: dict[str, list[str]] = {}
+        for name, parent in self._parent.items():
+            self._children.setdefault(parent, []).append(name)
         self._subtree: dict[str, int] = {}
-        for name, group in groups.items():
-            if name in self._groups:
-                home, parent = name, self._nearest(group.parent, groups)
-                self._parent[name] = parent
-                self.children.setdefault(parent, []).append(name)
-            else:
-                home = self._nearest(group.parent, groups)
-            self._home[name] = home
-            self.members.setdefault(home, []).append(name)
-        self.rooted = self._lends() and self.subtree(ROOT) < total
+        self._owed = sum(quota.quota.get(resource, 0) for quota in self._groups.values())
+        self._keeps = any(quota.lend and resource in quota.lend for quota in self._groups.values())
+        self.rooted = self._keeps and self.subtree(ROOT) < total
 
     def home(self, group: str) -> str:
         """Return the node in which what `group` takes is counted; the root: it is counted nowhere."""
-        return self._home[group]
+        return group if group in self._groups else self._guests[group]
+
+    def members(self, name: str) -> Iterator[str]:
+        """Yield the groups that count in a node: itself and those that do not name the resource."""
+        yield name
+        yield from (guest for guest, home in self._guests.items() if home == name)
+
+    def children(self, name: str) -> Sequence[str]:
+        """Return the nodes right below one."""
+        return self._children.get(name, ())
 
     def upward(self, name: str) -> list[str]:
         """Return a node and those above it that can ever be in the way.
@@ -134,16 +141,18 @@ class QuotaTree:
         """Return what a node owns with what those below it lend."""
         found = self._subtree.get(name)
         if found is None:
-            lent = sum(self.subtree(child) - self.local(child) for child in self.children.get(name, ()))
+            if name == ROOT and not self._keeps:
+                lent = self._owed
+            else:
+                lent = sum(self.subtree(child) - self.local(child) for child in self.children(name))
             found = self._subtree[name] = self.quota(name) + lent
         return found
 
     def quota(self, name: str) -> int:
         """Return what a node owns itself."""
-        if name != ROOT:
-            return self._groups[name].quota.get(self._resource, 0) if name in self._groups else 0
-        owed = sum(quota.quota.get(self._resource, 0) for quota in self._groups.values())
-        return max(0, self._total - owed)
+        if name == ROOT:
+            return max(0, self._total - self._owed)
+        return self._groups[name].quota.get(self._resource, 0) if name in self._groups else 0
 
     def local(self, name: str) -> int:
         """Return what a node keeps: it is never lent."""
@@ -164,8 +173,8 @@ class QuotaTree:
         """
         used: dict[str, int] = {}
         for name in self._children_first():
-            mine = sum(own.get(member, 0) for member in self.members.get(name, ()) if name != ROOT)
-            above = (max(0, used[child] - self.local(child)) for child in self.children.get(name, ()))
+            mine = sum(own.get(member, 0) for member in self.members(name)) if name != ROOT else 0
+            above = (max(0, used[child] - self.local(child)) for child in self.children(name))
             used[name] = mine + sum(above)
         return used
 
@@ -178,11 +187,8 @@ class QuotaTree:
     def _children_first(self) -> list[str]:
         order = [ROOT]
         for name in order:
-            order.extend(self.children.get(name, ()))
+            order.extend(self.children(name))
         return order[::-1]
-
-    def _lends(self) -> bool:
-        return any(quota.lend and self._resource in quota.lend for quota in self._groups.values())
 
     def _nearest(self, name: str, groups: Mapping[str, Group]) -> str:
         while name != POOL and name in groups:

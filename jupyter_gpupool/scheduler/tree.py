@@ -35,10 +35,10 @@ class Accounts:
         found = self._profiles.get(name)
         if found is None:
             found = self._profiles[name] = Profile(self.tree.subtree(name))
-            for member in self.tree.members.get(name, ()) if name != ROOT else ():
+            for member in self.tree.members(name) if name != ROOT else ():
                 for span in self._held(member):
                     found.book(*span)
-            for child in self.tree.children.get(name, ()):
+            for child in self.tree.children(name):
                 for span in _above([(BEGIN, FOREVER, 0)], self.profile(child), self._lent(child), whole=True):
                     found.book(*span)
         return found

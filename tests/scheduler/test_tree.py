@@ -135,9 +135,10 @@ def test_what_is_available_over_time_is_what_the_rule_says(pool, shape, spans, t
     snapshot = pool.snapshot(gpus=cards or pool.gpus(1), groups=groups.values())
     limits = Limits(snapshot, 0)
     tree = limits.trees[GPU]
+    works = {name: pool.job(n, group=name) for n, name in enumerate(groups)}
     for name, start, length, many in spans:
         taken = Placement(("node1",), (), many, "training")
-        limits.book(pool.job(1, group=name), taken, start, start + length, 1)
+        limits.book(works[name], taken, start, start + length, 1)
     for time in range(20):
         own = {}
         for name, start, length, many in spans:
@@ -148,7 +149,7 @@ def test_what_is_available_over_time_is_what_the_rule_says(pool, shape, spans, t
         for name, many in own.items():
             tally.add(name, many)
         for name in groups:
-            lines = [line for line in limits.bounds(pool.job(1, group=name)) if line.cap.resource == GPU]
+            lines = [line for line in limits.bounds(works[name]) if line.cap.resource == GPU]
             right = available(tree, name, used)
             if not lines:
                 assert right >= tree.subtree(ROOT) - used[ROOT]
