@@ -49,6 +49,16 @@ COMMANDS = {
     "release": _asks("release"),
     "requeue": _asks("requeue"),
     "fetch": ("work:FETCH", "copy a job's results into a folder"),
+    "boost": ("grants:BOOST", "more quota or budget for a while: grant, list, end"),
+    "reserve": ("grants:RESERVE", "cards set apart for a group or user: reserve, list, end"),
+    "maintenance": ("grants:MAINTENANCE", "cards set apart for nobody: plan, list, end"),
+    "request": ("grants:REQUEST", "ask for a boost, a reservation, more time or a higher budget"),
+    "requests": ("grants:REQUESTS", "what you have asked for, and what you may decide"),
+    "approve": ("grants:APPROVE", "grant what somebody has asked for, with a sentence"),
+    "deny": ("grants:DENY", "deny what somebody has asked for, with a sentence"),
+    "drain": ("grants:DRAIN", "let a node take no new work; what runs there goes on"),
+    "undrain": ("grants:UNDRAIN", "let a node take work again"),
+    "actions": ("grants:ACTIONS", "who has granted, ended, drained or changed what"),
     "policy": ("policy:POLICY", "check, show, compare, apply or roll back the policy"),
     "report": ("report:REPORT", VERBS["report"].what),
     "history": _asks("history"),
@@ -117,7 +127,7 @@ def _load(where: str) -> Command:
 
 def _help() -> str:
     lines = [f"usage: {PROGRAM} COMMAND [OPTIONS]", "", "commands:"]
-    lines += [f"  {name:<9} {what}" for name, (_, what) in COMMANDS.items()]
+    lines += [f"  {name:<11} {what}" for name, (_, what) in COMMANDS.items()]
     lines += ["", f"{PROGRAM} COMMAND --help says more. Every command takes --json."]
     return "\n".join(lines)
 

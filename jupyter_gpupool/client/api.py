@@ -241,6 +241,24 @@ class Client:
         """End a lease."""
         _checked(self.connection.request("DELETE", f"leases/{int(lease)}"))
 
+    # -- what is granted -------------------------------------------------------------------------
+
+    def granted(self, what: str, **query: Any) -> Json:
+        """Return all ``boosts``, ``reservations``, ``requests`` or ``actions`` that the user may see."""
+        return self._get(what, **query)
+
+    def grant(self, what: str, body: Mapping[str, Any]) -> Json:
+        """Make one of ``boosts``, ``reservations`` or ``requests``, or answer a request, or drain a node."""
+        return self._post(quote(what), body)
+
+    def end_grant(self, what: str, number: int) -> Json:
+        """End a boost or reservation, or take a request back."""
+        return _json(self.connection.request("DELETE", f"{what}/{int(number)}"))
+
+    def undrain(self, node: str) -> Json:
+        """Let a node take work again."""
+        return _json(self.connection.request("DELETE", quote(f"nodes/{node}/drain")))
+
     # -- the service -----------------------------------------------------------------------------
 
     def health(self) -> Json:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jupyter_gpupool.client.following import ENDED
+from jupyter_gpupool.client.grants import standing as standing_of_group
 from jupyter_gpupool.client.phrases import (
     SIMULATED,
     cause_text,
@@ -238,8 +239,7 @@ def quota(reply: Json, clock: Clock | None = None) -> list[str]:
             if limits.get(key) is not None
         ]
         lines += ["", f"Group {group['name']}:", *table(("resource", "group", "you"), rows)]
-        if group.get("over_since"):
-            lines.append(f"Over quota since {when(group['over_since'], clock)}; nothing is stopped for it.")
+        lines += standing_of_group(group, clock)
     return lines[1:]
 
 
@@ -248,12 +248,12 @@ def pool(reply: Json, clock: Clock | None = None) -> list[str]:
     lines = [sentence(reply["describe"])]
     if reply.get("simulated") and "simulated" not in reply["describe"].lower():
         lines.append(SIMULATED)
-    rows = [_card_row(node, card) for node in reply["nodes"] for card in node["gpus"]]
+    rows = [_card_row(node, card, clock) for node in reply["nodes"] for card in node["gpus"]]
     if rows:
         lines += ["", *table(("node", "#gpu", "model", "#memory", "#free", "partition", "used by"), rows)]
-    down = [node["name"] for node in reply["nodes"] if not node["available"]]
+    down = [node for node in reply["nodes"] if not node["available"]]
     if down:
-        lines += ["", f"Not available: {', '.join(down)}."]
+        lines += ["", *(f"{node['name']} takes no new work: {sentence(node['because'])}" for node in down)]
     if reply.get("partitions"):
         lines.append("")
         lines += table(("partition", "for", "#gpus", "slices"), map(_partition_row, reply["partitions"]))
@@ -305,7 +305,7 @@ def _running_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
     )
 
 
-def _card_row(node: Json, card: Json) -> tuple[str, ...]:
+def _card_row(node: Json, card: Json, clock: Clock | None) -> tuple[str, ...]:
     free = card.get("free_mib")
     return (
         node["name"],
@@ -314,23 +314,31 @@ def _card_row(node: Json, card: Json) -> tuple[str, ...]:
         memory(card["memory_mib"]),
         "" if free is None else memory(free),
         card.get("partition") or "",
-        on_card(card),
+        on_card(card, clock),
     )
 
 
-def on_card(card: Json) -> str:
+def on_card(card: Json, clock: Clock | None = None) -> str:
     """Say who is on a card, or why nobody can be."""
     if not card["available"]:
         return f"not available: {card['because']}"
     users = [
         f"{lease.get('user') or lease['group']} {memory(lease['mib'])}"
-        + (f" (job {lease['job']})" if lease.get("job") else "")
+        + _on_lease(lease, clock)
         for lease in card["leases"]
     ]
     for stranger in card["strangers"]:
         size = "" if stranger.get("mib") is None else f" {memory(stranger['mib'])}"
         users.append(f"pid {stranger['pid']}{size} (no lease)")
     return ", ".join(users) or "-"
+
+
+def _on_lease(lease: Json, clock: Clock | None) -> str:
+    """Say which job a lease is for, and until when its card is lent to it."""
+    if not lease.get("job"):
+        return ""
+    lent = f", lent until {when(lease['lent_until'], clock)}" if lease.get("lent_until") else ""
+    return f" (job {lease['job']}{lent})"
 
 
 def _partition_row(partition: Json) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _past(client: Client, name: str | None) -> dict[str, Any]:
 
 
 def _changes(reply: dict[str, Any]) -> list[str]:
-    return [*reply["diff"], *reply["over_quota"]]
+    return [*reply["diff"], *reply["over_quota"], *reply["promises"]]
 
 
 def _text_of(options: argparse.Namespace) -> str:
