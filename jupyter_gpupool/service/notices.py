@@ -280,7 +280,11 @@ async def _beside(send: Callable[[], None]) -> Undelivered | None:
         except Exception as error:
             problem = Undelivered(f"A message could not be sent ({type(error).__name__}).")
         if not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(problem))
+            loop.call_soon_threadsafe(tell, problem)
+
+    def tell(problem: Undelivered | None) -> None:
+        if not done.done():
+            done.set_result(problem)
 
     threading.Thread(target=work, name="gpupool-notice", daemon=True).start()
     return await done
