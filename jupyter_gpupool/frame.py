@@ -121,6 +121,11 @@ class Frame:
         edges = (edge for spans in self.windows.values() for span in spans for edge in span)
         return min((edge for edge in (*edges, *self.edges) if edge > now), default=None)
 
+    def outdated(self, now: int) -> bool:
+        """Whether an edge has passed since it was made, or windows are not known far enough ahead."""
+        edge = self.next_edge(self.made)
+        return now - self.made > FRESH_S or (edge is not None and edge <= now)
+
     def cards_of(self, placement: Placement) -> dict[str, Gpu]:
         """Return the cards of a placement that are still there, by UUID."""
         uuids = {share.uuid for share in placement.gpus}

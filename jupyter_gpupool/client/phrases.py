@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from jupyter_gpupool.client.following import ENDED
+from jupyter_gpupool.client.tasks import states_text
 from jupyter_gpupool.client.text import (
     Clock,
     memory,
@@ -68,6 +69,10 @@ def standing(job: Json, clock: Clock | None = None, *, state_shown: bool = False
     `state_shown`: the state's name stands beside it already.
     """
     state = job["state"]
+    array = job.get("array")
+    if array and state not in ENDED:
+        waits = f"; {_standing_in_queue(job, clock)}" if job.get("waiting") else ""
+        return f"{states_text(array)}{waits}"
     if state in ("queued", "held"):
         return _standing_in_queue(job, clock)
     if state in ENDED:
@@ -75,7 +80,7 @@ def standing(job: Json, clock: Clock | None = None, *, state_shown: bool = False
     where = placement_text(job.get("placement"))
     parts = ["" if state_shown or state == "running" else state, f"on {where}" if where else ""]
     parts.append(progress_text(job.get("progress")))
-    if job.get("expires_at") and state == "running":
+    if job.get("expires_at"):
         parts.append(f"ends by {when(job['expires_at'], clock)}")
     return ", ".join(part for part in parts if part) or state
 

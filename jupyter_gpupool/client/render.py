@@ -28,6 +28,7 @@ from jupyter_gpupool.client.phrases import (
     state_text,
     use_text,
 )
+from jupyter_gpupool.client.tasks import after_text, label, states_text, tasks_text, title
 from jupyter_gpupool.client.text import (
     Clock,
     duration,
@@ -83,10 +84,12 @@ def job(reply: Json, clock: Clock | None = None) -> list[str]:
     size = [request_text(request), cores_text(request["cpus_milli"])]
     if request.get("memory_mib"):
         size.append(f"{memory(request['memory_mib'])} of host memory")
-    title = f"Job {reply['id']}" + (f" {reply['name']}" if reply.get("name") else "")
+    name = title(reply) + (f" {reply['name']}" if reply.get("name") else "")
+    array, retries = reply.get("array"), reply.get("retries")
     rows = [
         ("state", f"{state_text(reply['state'])}{_attempt(reply)}"),
         ("standing", standing(reply, clock, state_shown=True)),
+        ("array", tasks_text(array) if array else ""),
         ("user", f"{reply.get('user') or ''} ({reply['group']})".strip()),
         ("priority", reply["priority"]),
         ("asks for", ", ".join(size)),
@@ -94,6 +97,8 @@ def job(reply: Json, clock: Clock | None = None) -> list[str]:
         ("window", reply.get("window") or ""),
         ("partition", reply.get("partition") or ""),
         ("resumable", "yes" if reply.get("resumable") else ""),
+        ("after", after_text(reply)),
+        ("retries", f"{reply['failures']} of {retries} used" if retries else ""),
         ("runs on", placement_text(placement)),
         ("sharing", sharing_text(placement)),
         ("submitted", moment_text(reply.get("submitted_at"), clock)),
@@ -104,15 +109,17 @@ def job(reply: Json, clock: Clock | None = None) -> list[str]:
         ("output", reply.get("out") or ""),
         ("log", reply.get("log") or ""),
     ]
-    lines = [f"{title} ({reply['kind']}{', simulated cards' if reply.get('simulated') else ''})"]
+    lines = [f"{name} ({reply['kind']}{', simulated cards' if reply.get('simulated') else ''})"]
     lines += [f"  {line}" for line in pairs(rows)]
     return lines + [f"  Note: {warning}" for warning in reply.get("warnings") or ()]
 
 
 def why(reply: Json, clock: Clock | None = None) -> list[str]:
-    """Say what a job waits for and what would clear it, or why it ended as it did."""
+    """Say what a job waits for and what would clear it, why it ended as it did, and when it made room."""
     waiting, diagnosis = reply.get("waiting"), reply.get("diagnosis")
-    lines = [f"Job {reply['id']} {fate_text(reply['state'])}."]
+    lines = [f"{title(reply)} {fate_text(reply['state'])}."]
+    if reply.get("array") and reply["state"] not in ENDED:
+        lines.append(sentence(states_text(reply["array"])))
     if waiting and reply["state"] not in ENDED:
         lines.append(f"{waiting['reason']}: {sentence(waiting['message'])}")
         if waiting.get("clears"):
@@ -126,7 +133,10 @@ def why(reply: Json, clock: Clock | None = None) -> list[str]:
     said = [reply.get("reason"), reply.get("outcome")]
     if diagnosis:
         said += [cause_text(diagnosis), diagnosis.get("hint")]
-    lines += [line for line in dict.fromkeys(sentence(text) for text in said if text) if line not in lines]
+    stops = [(stop["asked_at"], sentence(stop["message"])) for stop in reply.get("stops") or ()]
+    known = {*lines, *(message for _, message in stops)}
+    lines += [line for line in dict.fromkeys(sentence(text) for text in said if text) if line not in known]
+    lines += [f"{when(asked, clock)}: {message}" for asked, message in stops]
     lines += [f"  | {line}" for line in (diagnosis or {}).get("lines") or ()]
     if reply["state"] in ENDED and reply.get("log"):
         lines.append(f"Its log: {reply['log']}")
@@ -137,9 +147,11 @@ def dry_run(reply: Json, clock: Clock | None = None) -> list[str]:
     """Say where and when work would start, and how that depends on priority and window."""
     start = reply.get("would_start")
     lines = ["Nothing was submitted."]
+    tasks = reply.get("tasks", 1)
+    who = f"The first of its {tasks:,} tasks" if tasks > 1 else "It"
     if start:
         where = placement_text(reply.get("placement"))
-        lines.append(f"It would start {soon_text(start, clock)}{f' on {where}' if where else ''}.")
+        lines.append(f"{who} would start {soon_text(start, clock)}{f' on {where}' if where else ''}.")
     if reply.get("reason"):
         lines.append(f"{reply['reason']}: {sentence(reply['message'])}")
     elif reply.get("message") and not start:
@@ -161,7 +173,7 @@ def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
         return ["You have no jobs."]
     rows = [
         (
-            str(each["id"]),
+            label(each),
             each.get("name") or "",
             state_text(each["state"]),
             each["group"],
@@ -279,22 +291,23 @@ def lease_held(lease: Json, clock: Clock | None = None) -> list[str]:
 
 def _waiting_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
     waiting = job.get("waiting") or {}
+    waits = f"{states_text(job['array'])}; " if job.get("array") else ""
     return (
         str(waiting.get("position") or ""),
-        str(job["id"]),
+        label(job),
         job.get("user") or "",
         job["group"],
         job["priority"],
         request_text(job["request"]),
         duration(job["time_s"]),
         starts_text(waiting, clock, distance=False),
-        (waiting.get("message") or waiting.get("reason") or "").rstrip("."),
+        (waits + (waiting.get("message") or waiting.get("reason") or "")).rstrip("."),
     )
 
 
 def _running_row(job: Json, clock: Clock | None) -> tuple[str, ...]:
     return (
-        str(job["id"]),
+        label(job),
         job.get("user") or "",
         job["group"],
         job["priority"],
@@ -323,8 +336,7 @@ def on_card(card: Json, clock: Clock | None = None) -> str:
     if not card["available"]:
         return f"not available: {card['because']}"
     users = [
-        f"{lease.get('user') or lease['group']} {memory(lease['mib'])}"
-        + _on_lease(lease, clock)
+        f"{lease.get('user') or lease['group']} {memory(lease['mib'])}" + _on_lease(lease, clock)
         for lease in card["leases"]
     ]
     for stranger in card["strangers"]:

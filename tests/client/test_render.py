@@ -178,6 +178,18 @@ def test_why_a_job_waits():
     assert render.why(held, CLOCK)[-1] == "No start can be expected yet."
 
 
+def test_when_and_for_whom_a_job_made_room():
+    for_others = "Stopped for job 12 of the group vision, which takes back what its group is owed."
+    back = "Stopped because the lent cards of development are handed back."
+    stops = [
+        {"asked_at": "2026-10-20T08:02:00Z", "message": for_others, "cause": "reclaim"},
+        {"asked_at": "2026-10-20T11:58:00Z", "message": back, "cause": "hand_back"},
+    ]
+    leaves = job(9, "stopping", expires_at="2026-10-20T12:02:00Z", reason=back, stops=stops)
+    assert render.why(leaves, CLOCK)[:2] == ["Job 9 is stopping.", "Stopping, ends by 12:02."]
+    assert render.why(leaves, CLOCK)[2:] == [f"08:02: {for_others}", f"11:58: {back}"]
+
+
 def test_why_a_job_failed():
     assert render.why(FAILED, CLOCK) == [
         "Job 10 has failed.",

@@ -140,7 +140,9 @@ def test_a_run_has_the_same_name_in_every_attempt() -> None:
     first, second = (spec(attempt=attempt).environment["WANDB_RUN_ID"] for attempt in (1, 2))
     assert first == second
     assert first.endswith("-7")
-    assert spec(environment={"WANDB_RUN_ID": "mine"}).environment["WANDB_RUN_ID"] == "mine"
+    assert spec().environment["WANDB_RESUME"] == "allow"
+    own = {"WANDB_RUN_ID": "mine", "WANDB_RESUME": "never"}
+    assert own.items() <= spec(environment=own).environment.items()
 
 
 UNDER_A_HUB = ServiceConfig(

@@ -87,7 +87,9 @@ def play(home: Home, scheduler: Scheduler, clock: Clock) -> Callable[..., None]:
             policies.refresh(int(clock()))
             started: list[LeaseRecord] = []
             asked: list[LeaseRecord] = []
-            controller = Controller(ledger, policies, pool, started.extend, asked.extend, lambda: None, clock)
+            controller = Controller(
+                ledger, policies, pool, started.extend, asked.extend, lambda: None, clock=clock
+            )
             try:
                 await asyncio.wait_for(scenario(controller, started), 20)
             finally:
@@ -307,6 +309,28 @@ def test_the_end_of_a_back_off_is_noticed(play: Any, scheduler: Scheduler, clock
         scheduler.filled.clear()
         clock.now = later + 0.01
         await until(lambda: bool(scheduler.filled))
+
+    play(scenario)
+
+
+def test_the_moment_that_a_plan_names_is_noticed(
+    play: Any, scheduler: Scheduler, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody needs to wait: a job on a lent card must leave at night's end."""
+    later = int(clock.now) + 2
+    monkeypatch.setattr(module, "next_moment", lambda snapshot, now: later if now < later else None)
+
+    async def scenario(controller: Controller, started: list[LeaseRecord]) -> None:
+        scheduler.on_fill = lambda snapshot: Plan(tuple(start(w.id) for w in snapshot.waiting), (), (), {})
+        add(controller)
+        controller.open()
+        await until(lambda: len(scheduler.planned) >= 1 and len(started) == 1)
+        await asyncio.sleep(0.02)
+        frame = controller.frame
+        scheduler.filled.clear()
+        clock.now = later
+        await until(lambda: scheduler.filled, [[]])
+        assert controller.frame is frame
 
     play(scenario)
 

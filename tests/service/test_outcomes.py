@@ -8,7 +8,13 @@ import pytest
 
 from jupyter_gpupool.engines.base import Ended
 from jupyter_gpupool.ledger.records import JobState
-from jupyter_gpupool.service.outcomes import diagnose, outcome_of, traceback_tail
+from jupyter_gpupool.service.outcomes import (
+    FINISHED,
+    IN_ITS_GRACE,
+    diagnose,
+    outcome_of,
+    traceback_tail,
+)
 
 EXIT = Ended("1/1", 0, None, "exit", "", None, False, 0.0, True)
 
@@ -38,6 +44,8 @@ CHAINED = (
         ({"exit_code": None, "signal": 15, "cause": "cancel"}, "cancelled", "Cancelled while it ran."),
         ({"exit_code": None, "signal": 9, "cause": "limit"}, "timed_out", "Stopped at its time limit of 1h."),
         ({"exit_code": None, "signal": 15, "cause": "stop"}, None, "Stopped to run again later."),
+        ({"exit_code": 143, "cause": "stop"}, None, "Stopped to run again later."),
+        ({"cause": "stop"}, "completed", FINISHED + IN_ITS_GRACE),
         ({"exit_code": None, "cause": "reboot"}, None, "The machine was restarted while the job ran."),
         ({"exit_code": None, "cause": "lost"}, "failed", "The job's runner was killed."),
         ({"exit_code": None, "cause": "start", "message": "No such program."}, "failed", "No such program."),

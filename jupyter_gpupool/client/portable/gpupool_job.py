@@ -26,6 +26,9 @@ _stopping = threading.Event()
 def should_stop() -> bool:
     """Tell whether the pool wants this job to save its work and end.
 
+    A job that makes room for others and leaves with another exit code than 0 runs again later; 0 says that
+    its work is done.
+
     The first call in the main thread makes SIGTERM set this answer instead of ending the process, unless
     the program handles SIGTERM itself. All processes of the job get the same answer.
     """
