@@ -110,7 +110,7 @@ class Webhook:
                     self.send_header(name, value)
                 self.end_headers()
 
-            do_GET = do_POST
+            do_GET = do_POST  # noqa: N815
 
             def log_message(self, *args: Any) -> None:
                 pass

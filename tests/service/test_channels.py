@@ -52,37 +52,15 @@ def test_a_password_is_unquoted_and_sent_in_the_open_on_this_host_only(server: M
     with pytest.raises(Undelivered, match=r"127\.0\.0\.1 refuses \(535\)") as refused:
         send_mail(server.url.replace("//", "//me:wrong@"), letter())  # type: ignore[arg-type]
     assert "wrong" not in str(refused.value)
-    elsewhere = server.url.replace("//", "//me:p@").replace("127.0.0.1", "127.0.0.2")
-    with pytest.raises(Undelivered, match="offers no encryption") as refused:
-        _reachable(server, elsewhere)
     assert len(server.mails) == 1
 
 
-def _reachable(server: MailServer, url: str) -> None:
-    """Send through a name that is no loopback name to the code, though it leads here."""
-    port = int(server.url.rpartition(":")[2])
-    listener = socket.create_server(("127.0.0.2", 0))
-    import threading
-
-    def relay() -> None:
-        client, _ = listener.accept()
-        inner = socket.create_connection(("127.0.0.1", port))
-        threading.Thread(target=lambda: _pump(inner, client), daemon=True).start()
-        _pump(client, inner)
-
-    threading.Thread(target=relay, daemon=True).start()
-    try:
-        send_mail(url.replace(str(port), str(listener.getsockname()[1])), letter())  # type: ignore[arg-type]
-    finally:
-        listener.close()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(4096):
-            target.sendall(data)
-    except OSError:
-        pass
+def test_a_password_is_not_sent_in_the_open_to_another_host() -> None:
+    elsewhere = MailServer("127.0.0.2")
+    with pytest.raises(Undelivered, match="offers no encryption"):
+        send_mail(elsewhere.url.replace("//", "//me:p@"), letter())  # type: ignore[arg-type]
+    elsewhere.close()
+    assert elsewhere.logins == []
 
 
 @pytest.mark.parametrize(("answer", "for_good"), [("550 no such user", True), ("450 come back later", False)])
@@ -90,7 +68,7 @@ def test_a_recipient_that_is_refused_is_one_messages_problem(
     server: MailServer, answer: str, for_good: bool
 ) -> None:
     server.refusing["ada@example.org"] = answer
-    with pytest.raises(Undelivered, match="refuses ada@example.org") as refused:
+    with pytest.raises(Undelivered, match=r"refuses ada@example\.org") as refused:
         send_mail(server.url, letter())  # type: ignore[arg-type]
     assert (refused.value.for_good, refused.value.alone) == (for_good, True)
 
