@@ -60,6 +60,11 @@ class Clearing:
         """Take note of a start: its group, and those above it, hold more now."""
         self._forget(work.group)
 
+    @property
+    def anybody(self) -> bool:
+        """Say whether anybody could be asked at all."""
+        return bool(self._stoppable)
+
     def may_claim(self, work: Work) -> bool:
         """Say, at little cost, whether a session could get room in the grace of some job."""
         return self._soon is not None and self._board.short(work) is None
@@ -89,8 +94,9 @@ class Clearing:
             self._failed[_about(work)] = work.limit
         return room
 
-    def ask(self, room: Room) -> None:
-        """Count those whom a room needs as leaving."""
+    def ask(self, work: Work, room: Room) -> None:
+        """Count those as leaving whom the room of a taker needs."""
+        self._forget(work.group)
         stopped = {stop.lease for stop in room.stops}
         for lease in self._stoppable if stopped else ():
             if lease.id in stopped:
@@ -150,7 +156,8 @@ class Clearing:
         """Forget what was known of a group that holds more or less now, and of those above it."""
         for name in self._board.limits.upward(group):
             self._above.pop(name, None)
-        self._owed.clear()
+            self._owed.pop((name, True), None)
+            self._owed.pop((name, False), None)
         self._known_over = None
 
     def _victim(self, lease: Lease, cause: StopCause, taker: Sequence[str] | None = None) -> Victim:
@@ -169,13 +176,15 @@ class Clearing:
 
     def _wanted(self, work: Work) -> Amounts:
         """Return what its group takes more with `work`, and with what it is owed and promised soon."""
+        return self._with_promised(work, self._board.measure(work))
+
+    def _with_promised(self, work: Work, amounts: Amounts) -> Amounts:
         board = self._board
         until = self._now if self._soon is None else self._soon
         beside = [other for other in self._promises.due_by(work.group, until) if other.id != work.id]
-        wanted = board.measure(work)
-        for amounts in (board.measure(other) for other in beside if board.inside(other)):
-            wanted = {name: amount + amounts[name] for name, amount in wanted.items()}
-        return wanted
+        for more in (board.measure(other) for other in beside if board.inside(other)):
+            amounts = {name: amount + more[name] for name, amount in amounts.items()}
+        return amounts
 
     def _preempts(self, work: Work) -> bool:
         return self._board.snapshot.priorities.get(work.priority, PLAIN).preempts
@@ -189,7 +198,8 @@ class Clearing:
         found = self._owed.get(key)
         if found is None:
             least = {**dict.fromkeys(self._board.measure(work), 0), GPU: int(key[1])}
-            found = self._owed[key] = self._board.limits.inside(work.group, least)
+            wanted = self._with_promised(work, least)
+            found = self._owed[key] = self._board.limits.inside(work.group, wanted)
         return found
 
     def _could_hold(self, work: Work) -> bool:

@@ -172,7 +172,7 @@ class Dispatch:
             self.promises.give(work, room.start, room.placement)
         else:
             self.promises.restore(replace(own, start=room.start, placement=room.placement))
-        self.clearing.ask(room)
+        self.clearing.ask(work, room)
         self._changed = True
         return True
 

@@ -25,6 +25,7 @@ class Promises:
         self._board = board
         self._now = board.time
         self._reserved: dict[int, Promise] = {}
+        self._by_group: dict[str, dict[int, Promise]] = {}
         self._broken: list[Moved] = []
         self._causes: dict[int, str] = {}
         made = {promise.work for promise in snapshot.promises}
@@ -73,8 +74,8 @@ class Promises:
 
     def due_by(self, group: str, time: Seconds) -> list[Work]:
         """Return the works of a group that are promised a start by `time`."""
-        due = (self._works[one.work] for one in self._reserved.values() if one.start <= time)
-        return [work for work in due if work.group == group]
+        reserved = self._by_group.get(group, {}).values()
+        return [self._works[one.work] for one in reserved if one.start <= time]
 
     def give(self, work: Work, start: Seconds, placement: Placement) -> None:
         """Promise a start to a work that had none."""
@@ -86,9 +87,9 @@ class Promises:
 
     def lift(self, work: Work) -> Promise | None:
         """Take a work's own promise off the board, to try it sooner."""
-        promise = self._reserved.pop(work.id, None)
+        promise = self._reserved.get(work.id)
         if promise is not None:
-            self._book(promise, -1)
+            self._release(promise)
         return promise
 
     def restore(self, promise: Promise) -> None:
@@ -106,8 +107,7 @@ class Promises:
         caused = [(one, cause(self._works[one.work])) for one in self._reserved.values()]
         lifted = [moved for moved in caused if moved[1]]
         for promise, _ in lifted:
-            self._book(promise, -1)
-            del self._reserved[promise.work]
+            self._release(promise)
         return lifted
 
     def put_back(self, lifted: Iterable[Moved]) -> None:
@@ -142,7 +142,13 @@ class Promises:
 
     def _reserve(self, promise: Promise) -> None:
         self._reserved[promise.work] = promise
+        self._by_group.setdefault(self._works[promise.work].group, {})[promise.work] = promise
         self._book(promise, 1)
+
+    def _release(self, promise: Promise) -> None:
+        del self._reserved[promise.work]
+        del self._by_group[self._works[promise.work].group][promise.work]
+        self._book(promise, -1)
 
     def _book(self, promise: Promise, sign: int) -> None:
         work = self._works[promise.work]

@@ -127,7 +127,7 @@ class Shortlist:
         return work.group in self._inside
 
     def _is_hopeful(self, work: Work) -> bool:
-        return self._could_start(work) or self._could_take(work)
+        return self._could_start(work) or (self._clearing.anybody and self._could_take(work))
 
     def _could_take(self, work: Work) -> bool:
         """Say whether others could be asked to stop for `work`."""
