@@ -276,6 +276,7 @@ def _prepared(
         "name": options.get("name") or name,
         "entry": entry,
         "resources": {name: options[name] for name in RESOURCES if name in options},
+        **({"notify": list(usual)} if (usual := config.notify(here.environ)) else {}),
         **{name: options[name] for name in AS_GIVEN if name in options},
         "workdir": str(here.cwd),
         "workdir_mode": options.get("workdir", "here"),

@@ -264,6 +264,21 @@ def test_what_is_always_sent_is_kept_in_ones_own_settings(shell: Shell) -> None:
     assert shell("config", "always-send", "--not", "HF_TOKEN").out == "Always sent to jobs: nothing.\n"
 
 
+def test_of_what_jobs_tell_that_do_not_say(shell: Shell, fake: FakeService, tmp_path: Path) -> None:
+    assert shell("config", "notify").out == "Jobs tell you what your site's policy says.\n"
+    shell("config", "always-send", "HF_TOKEN")
+    assert shell("config", "notify", "fail,stop").out == "Jobs tell you of: fail, stop.\n"
+    assert shell("config", "always-send", "--json").json == {"always_send": ["HF_TOKEN"]}
+    (tmp_path / "t.py").write_text("")
+    fake.answers["POST jobs"] = (201, samples.job())
+    shell("submit", str(tmp_path / "t.py"))
+    shell("submit", str(tmp_path / "t.py"), "--notify", "end")
+    assert [body["notify"] for body in fake.sent("POST jobs")] == [["fail", "stop"], ["end"]]
+    assert shell("config", "notify", "none", "--json").json == {"notify": []}
+    refused = shell("config", "notify", "never")
+    assert (refused.code, "Choose of: end, fail, start, stop; or none." in refused.err) == (2, True)
+
+
 def test_the_doctor_names_what_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPOOL_SIMULATE", "1x2x8GiB")
     said = shell("doctor", "--json")
