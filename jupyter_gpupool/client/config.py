@@ -67,7 +67,9 @@ def set_notify(occasions: Iterable[str], environ: Mapping[str, str]) -> tuple[st
     for occasion in chosen:
         if occasion not in OCCASIONS:
             known = ", ".join(OCCASIONS)
-            raise Refused("invalid_option", f"Nobody tells of {occasion!r}.", hint=f"Choose of: {known}; or none.")
+            raise Refused(
+                "invalid_option", f"Nobody tells of {occasion!r}.", hint=f"Choose of: {known}; or none."
+            )
     return _set("notify", chosen, environ)
 
 

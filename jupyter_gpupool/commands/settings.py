@@ -44,11 +44,15 @@ def _config(options: argparse.Namespace) -> int:
 def _notify(options: argparse.Namespace) -> int:
     chosen = [name for names in options.names for name in names.split(",")]
     if options.never:
-        raise Refused("invalid_option", "--not is for always-send.", hint="To hear of nothing: config notify none")
+        raise Refused(
+            "invalid_option", "--not is for always-send.", hint="To hear of nothing: config notify none"
+        )
     if chosen:
         set_notify([] if chosen == ["none"] else chosen, os.environ)
     names = notify(os.environ)
-    said = f"Jobs tell you of: {', '.join(names)}." if names else "Jobs tell you what your site's policy says."
+    said = (
+        f"Jobs tell you of: {', '.join(names)}." if names else "Jobs tell you what your site's policy says."
+    )
     answer(options, {"notify": list(names)}, [said])
     return 0
 
