@@ -231,14 +231,16 @@ def test_policy_commands_speak_of_the_policy_in_force(
 ) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("groups: {}\n")
-    change = {"applied": False, "diff": ["groups.a: new"], "over_quota": [], "inactive": ["x is not active"]}
+    moved = "The promise to 7 in a moves from 14:00 to 16:00."
+    change = {"applied": False, "diff": ["groups.a: new"], "over_quota": [], "promises": [moved]}
+    change["inactive"] = ["x is not active"]
     past = [{"name": name, "since": "2026-11-30T10:00:00Z", "text": name} for name in ("two", "one")]
     policy = {"text": "groups: {}\n", "source": "policy.yaml", "error": None, "inactive": [], "warnings": []}
     fake.answers["GET whoami"] = (200, samples.WHOAMI)
     fake.answers["POST policy"] = (200, {**change, "warnings": ["oversubscribed"]})
     fake.answers["GET policy"] = (200, {**policy, "history": past})
     assert shell("policy", "check", str(file)).out.splitlines()[1:] == ["x is not active", "oversubscribed"]
-    assert shell("policy", "diff", str(file)).out == "groups.a: new\n"
+    assert shell("policy", "diff", str(file)).out == f"groups.a: new\n{moved}\n"
     assert shell("policy", "show").out.endswith("groups: {}\n")
     assert shell("policy", "apply", str(file)).out.startswith("In force now.\n")
     assert "two" in shell("policy", "history").out

@@ -312,7 +312,7 @@ def test_the_cards():
     reply = {
         "simulated": True,
         "describe": "1 node of 4 cards",
-        "nodes": [node, {**node, "name": "node2", "available": False, "gpus": []}],
+        "nodes": [node, {**node, "name": "node2", "available": False, "because": "new fans", "gpus": []}],
         "partitions": [partition],
         "inactive": ["lend"],
         "policy_error": "policy.yaml:3: …",
@@ -327,7 +327,7 @@ def test_the_cards():
         "node1    2  Simulated  32 GiB          development  not available: the card was lost",
         "node1    3  Simulated  32 GiB  28 GiB  development  -",
         "",
-        "Not available: node2.",
+        "node2 takes no new work: New fans.",
         "",
         "PARTITION    FOR             GPUS  SLICES",
         "development  sessions, jobs    16  1/8; 1",
