@@ -44,6 +44,11 @@ class Option:
         """Return when `work` may start here, from `after` on."""
         return (ALWAYS,) if self.shelf.lender is None else self.shelf.lender.terms(work, after)
 
+    def open_to(self, work: Work, time: Seconds) -> bool:
+        """Say whether `work` may start here at `time`, if cards are free."""
+        term = self.term(work, time)
+        return term is not None and self.leaves_headroom(term, time, time + 1)
+
     def lack(self, start: Seconds, end: Seconds) -> Lack | None:
         """Return the first limit that has too little over [start, end)."""
         return next((pair for pair in self.needs if not pair[0].fits(pair[1], start, end)), None)

@@ -94,6 +94,10 @@ class Card:
         """Say whether one of the reservations `serving` keeps the card at `time`."""
         return any(one.id in serving and one.start <= time < one.end for one in self.reservations)
 
+    def kept_from(self, serving: frozenset[int], time: Seconds) -> list[Reservation]:
+        """Return the reservations that keep the card at `time` from all but those whom others serve."""
+        return [one for one in self.reservations if one.id not in serving and one.start <= time < one.end]
+
     def book(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int = 1) -> None:
         """Take `mib` for work of `kind` over [start, end); `sign` -1 gives it back."""
         for viewer, view in self.views.items():

@@ -205,6 +205,13 @@ def _beside(room: Facts) -> str:
 
 
 def _lacking(room: Facts) -> str:
+    if room["lent"] is None:
+        return _lacking_now(room)
+    start, partition = room["lent"]
+    return f"{_lacking_now(room)}; {partition} lends cards at {time_text(start, room['now'], room['zone'])}"
+
+
+def _lacking_now(room: Facts) -> str:
     where = room["partition"]
     if room["lacks"] == "nothing":
         return "what is free is reserved for those before it"

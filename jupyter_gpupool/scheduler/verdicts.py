@@ -7,17 +7,19 @@ Never: a decision; it reads the board after the pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.feasibility import Feasibility
 from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Lack
-from jupyter_gpupool.scheduler.model import Promise, Reason, Stop, Work
+from jupyter_gpupool.scheduler.model import Promise, Reason, Seconds, Stop, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
 from jupyter_gpupool.scheduler.returns import Returns
 
 Facts = Mapping[str, object]
 Cause = tuple[Reason, Facts]
 Options = tuple[Option, ...]
+Lent = tuple[Seconds, str] | None  # when cards are lent next, and by which partition
 
 AT_ONCE = (Reason.USER_LIMIT, Reason.ARRAY_LIMIT)
 NEVER_BORROWED = ("lasting", "owned")
@@ -40,7 +42,7 @@ class Judge:
         self._first: dict[Shelf, int] = {}
         self._lacks: dict[Lack, Facts] = {}
         self._returns = Returns(board, stops)
-        self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...]], Facts] = {}
+        self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...], Lent], Facts] = {}
 
     def unranked(self, work: Work) -> Cause:
         """Judge work that takes no part: held, invalid, impossible, or after other work."""
@@ -79,7 +81,7 @@ class Judge:
         if work.not_before > now:
             return Reason.BACK_OFF, {"until": work.not_before, "now": now}
         options = board.options(work)
-        if not options:
+        if not options or self._all_kept(options):
             return Reason.UNAVAILABLE, self._away(work)
         shared = lacks.get(Reason.GROUP_QUOTA)
         if shared and not self._is_owed(work, shared):
@@ -88,7 +90,7 @@ class Judge:
             return Reason.BUDGET, self._lack(lacks[Reason.BUDGET])
         facts = self._returns.facts(work, options, reached=shared is not None)
         if facts is not None:
-            return Reason.RECLAIMING, {**facts, "room": self._room(options)}
+            return Reason.RECLAIMING, {**facts, "room": self._room(work, options)}
         if Reason.RESOURCES in lacks:
             return Reason.RESOURCES, self._lack(lacks[Reason.RESOURCES])
         return self._behind(work, options, ahead)
@@ -108,7 +110,7 @@ class Judge:
         first = next((self._first[shelf] for shelf in shelves if shelf in self._first), None)
         for shelf in shelves if ahead else ():
             self._first.setdefault(shelf, work.id)
-        room = self._room(options)
+        room = self._room(work, options)
         if first is not None:
             return Reason.PRIORITY, {"room": room, "first": first}
         blocker = self._blocker(work, options) if self._board.fits_for_a_moment(work) else None
@@ -124,10 +126,36 @@ class Judge:
                 return promise
         return None
 
-    def _room(self, options: Options) -> Facts:
+    def _all_kept(self, options: Options) -> bool:
+        """Say whether all cards that would serve are kept for others now, or for nobody."""
+        if not self._board.snapshot.reservations:
+            return False
+        return all(
+            option.bay.cards
+            and all(card.kept_from(option.shelf.serving, self._now) for card in option.bay.cards)
+            for option in options
+        )
+
+    def _lent_later(self, work: Work, options: Options) -> tuple[Options, Lent]:
+        """Return where `work` may start now (else all), and the partition that next lends cards, and when."""
+        now = self._now
+        if not self._board.floor.lenders:
+            return options, None
+        closed = [option for option in options if not option.open_to(work, now)]
+        terms = [
+            (option, (term.first for term in option.terms(work, now) if term.first > now))
+            for option in closed
+        ]
+        later = [(first, option.bay.partition) for option, firsts in terms for first in islice(firsts, 1)]
+        return tuple(option for option in options if option not in closed) or options, min(
+            later, default=None
+        )
+
+    def _room(self, work: Work, options: Options) -> Facts:
+        options, lent = self._lent_later(work, options)
         shelves = tuple(option.shelf for option in options)
         sizes = tuple(option.size for option in options)
-        key = shelves, sizes
+        key = shelves, sizes, lent
         found = self._rooms.get(key)
         if found is None:
             size = sizes[0]
@@ -144,6 +172,7 @@ class Judge:
                 "largest_free_mib": max(shelf.most_free for shelf in shelves),
                 "lacks": self._lacks_of(shelves, sizes),
                 "frees": min(ends, default=None),
+                "lent": lent,
                 "now": self._now,
             }
         return found
@@ -164,10 +193,17 @@ class Judge:
             bay for bay in board.floor.everything() if board.floor.suits(work.kind, work.request, bay)
         ]
         cards = [card for bay in suitable for card in bay.cards]
-        gone = [card.gpu for card in cards if not (card.gpu.available and nodes[card.gpu.node].available)]
+        serving = board.floor.serving(work.group, work.user)
+        kept = {card: found for card in cards if (found := card.kept_from(serving, self._now))}
+        gone = [
+            card.gpu
+            for card in cards
+            if card in kept or not (card.gpu.available and nodes[card.gpu.node].available)
+        ]
         why = {gpu.unavailable_because or nodes[gpu.node].unavailable_because for gpu in gone} | {
             nodes[site.node].unavailable_because for bay in suitable for site in bay.sites
         }
+        why |= {one.because or "reserved for others" for found in kept.values() for one in found}
         return {
             "total": len(cards),
             "away": len(gone),

@@ -26,6 +26,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.scheduler.reasons import explain
 
 GIB = 1024
 WINDOWS = ((100, 200), (300, 400), (500, 600))
@@ -319,6 +320,32 @@ def test_a_session_hears_when_a_lent_card_is_handed_back(pool: Any) -> None:
     (found,) = prospects(site(pool, leases=[lease], cards=1), 160, [pool.session(2)])
     assert found.verdict is not None
     assert found.verdict.expected_start == 200
+
+
+# -- reasons
+
+
+def message(snapshot: Snapshot, now: int, work: int) -> str:
+    return explain(plan(snapshot, now).verdicts[work], snapshot).message
+
+
+def test_a_job_hears_when_cards_are_lent_next(pool: Any) -> None:
+    hour = 3600
+    busy = pool.lease(pool.job(9), pool.gpus(1, first=2), 5 * hour)
+    windows = ((20 * hour, 32 * hour), (44 * hour, 56 * hour))
+    snapshot = site(pool, [pool.job(1, limit=hour)], [busy], own=1, windows=windows)
+    assert message(snapshot, 2 * hour, 1) == (
+        "Waits for 1 card: 1 of 1 card in training is busy; the next frees at 05:00 UTC; "
+        "development lends cards at 20:00 UTC."
+    )
+    lend = replace(BY_DAY, headroom=16, settle=hour)
+    resumable = pool.job(1, limit=hour, resumable=True)
+    by_day = site(pool, [resumable], [busy], own=1, windows=windows, lend=lend)
+    assert "lends cards at 20:00 UTC" in message(by_day, 2 * hour, 1)
+    settling = site(pool, [resumable], [busy], own=1, windows=windows, lend=replace(lend, headroom=0))
+    assert "lends cards at 09:00 UTC" in message(settling, 32 * hour, 1)
+    in_window = site(pool, [pool.job(1, 3, limit=hour)], [busy], own=1, windows=windows, cards=3)
+    assert plan(in_window, 21 * hour).starts
 
 
 # -- ending a lease sooner to try something

@@ -8,8 +8,18 @@ from typing import Any
 
 from jupyter_gpupool.scheduler.admission import prospects
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.model import Lend, Partition, Placement, Reservation, Settings, Snapshot, Work
+from jupyter_gpupool.scheduler.model import (
+    Lend,
+    Partition,
+    Placement,
+    Reason,
+    Reservation,
+    Settings,
+    Snapshot,
+    Work,
+)
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.scheduler.reasons import explain
 
 FIRST, SECOND = "training-1-0", "training-1-1"
 NO_PROMISES = Settings(promises=0)
@@ -83,7 +93,24 @@ def test_reserved_cards_come_first_for_those_whom_they_serve(pool: Any) -> None:
 
 def test_nobody_gets_cards_under_maintenance(pool: Any) -> None:
     maintenance = reserved(FIRST, SECOND, because="new cables")
-    assert not started(snapshot(pool, [pool.job(1, limit=10), pool.session(2, limit=10)], maintenance), 150)
+    closed = snapshot(pool, [pool.job(1, limit=10), pool.session(2, limit=10)], maintenance)
+    assert not started(closed, 150)
+    verdict = plan(closed, 150).verdicts[1]
+    assert (verdict.reason, verdict.expected_start) == (Reason.UNAVAILABLE, 200)
+    assert explain(verdict, closed).message == (
+        "2 of the 2 cards that could run this are not available now (new cables)."
+    )
+
+
+def test_work_that_may_use_some_card_waits_for_that_one(pool: Any) -> None:
+    kept = reserved(FIRST, groups=frozenset({"b"}))
+    busy = pool.lease(pool.job(9), pool.gpus(2)[1:], 180)
+    found = replace(snapshot(pool, [pool.job(1, limit=10)], kept), leases=(busy,))
+    assert plan(found, 150).verdicts[1].reason is Reason.RESOURCES
+    both = snapshot(pool, [pool.job(1, limit=10)], kept, reserved(SECOND, groups=frozenset({"b"}), id=2))
+    verdict = plan(both, 150).verdicts[1]
+    assert verdict.reason is Reason.UNAVAILABLE
+    assert "(reserved for others)" in explain(verdict, both).message
 
 
 def test_a_served_job_needs_more_cards_than_are_reserved(pool: Any) -> None:
