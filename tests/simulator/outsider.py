@@ -74,6 +74,12 @@ class Story:
     def size(self) -> dict[str, int]:
         return {gpu["gpu"]: gpu["memory_mib"] for gpu in self.pool["gpus"]}
 
+    @property
+    def owed(self) -> dict[str, int]:
+        """Return the quota of each group, in milli-GPU."""
+        groups = self.pool["policy"]["groups"]
+        return {name: int(1000 * group["quota"].get("gpus", 0)) for name, group in groups.items()}
+
     def milli(self, run: Run) -> int:
         return sum(-(-1000 * mib // self.size[gpu]) for gpu, mib in run.cards.items())
 
@@ -225,39 +231,48 @@ def promised(story: Story, latency: int) -> Iterator[str]:
 
 
 def reclaimed(story: Story, latency: int) -> Iterator[str]:
-    """Who takes cards back is inside quota with them, and those that give them are above theirs."""
-    owed = {
-        name: 1000 * group["quota"].get("gpus", 0) for name, group in story.pool["policy"]["groups"].items()
-    }
-    for run in story.runs:
-        if run.asked is None or run.asked["cause"] != "reclaim":
+    """Who takes cards back is inside quota with them, and those that give them are above theirs.
+
+    What a taker's group starts at the same moment comes after it.
+    """
+    before: Counter[str] = Counter()
+    moment = -1
+    for event, held in held_before(story):
+        if event["event"] == "start" and event["t"] > moment:
+            before, moment = held.copy(), event["t"]
+        if event["event"] != "stop_asked" or event["cause"] != "reclaim":
             continue
-        t, taker = run.asked["t"], story.submits[run.asked["taker"]]
-        held = use(story, t)
-        need = 1000 * taker["request"]["gpus"] or -(
-            -1000 * taker["request"]["memory_mib"] // max(story.size.values())
-        )
-        if held[taker["group"]] + need > owed[taker["group"]]:
+        taker, t = story.submits[event["taker"]], event["t"]
+        request, card = taker["request"], max(story.size.values())
+        need = 1000 * request["gpus"] or -(-1000 * request["memory_mib"] // card)
+        least = before if t == moment else held
+        if least[taker["group"]] + need > story.owed[taker["group"]]:
             yield f"{taker['id']} takes more at {t} than {taker['group']} is owed"
-        if held[run.submit["group"]] <= owed[run.submit["group"]]:
-            yield f"{run.id} is asked at {t}, and {run.submit['group']} is not above its quota"
+        if held[event["group"]] <= story.owed[event["group"]]:
+            yield f"{event['id']} is asked at {t}, and {event['group']} is not above its quota"
 
 
 def borrowed(story: Story, latency: int) -> Iterator[str]:
     """A job's start says whether its group is then above what it is owed; sessions never borrow."""
-    owed = {
-        name: 1000 * group["quota"].get("gpus", 0) for name, group in story.pool["policy"]["groups"].items()
-    }
+    runs = iter(story.runs)
+    for event, held in held_before(story):
+        if event["event"] == "start":
+            group, run = event["group"], next(runs)
+            above = held[group] + story.milli(run) > story.owed[group] and event["kind"] == "job"
+            if event["borrowed"] != above:
+                yield f"{event['id']} says borrowed: {event['borrowed']}"
+
+
+def held_before(story: Story) -> Iterator[tuple[Event, Counter[str]]]:
+    """Yield each event, and what groups hold before it, in milli-GPU."""
     held: Counter[str] = Counter()
     live: dict[int, Run] = {}
     runs = iter(story.runs)
     for event in story.events:
+        yield event, held
         if event["event"] == "start":
             run = live[event["id"]] = next(runs)
             held[event["group"]] += story.milli(run)
-            above = held[event["group"]] > owed[event["group"]] and event["kind"] == "job"
-            if event["borrowed"] != above:
-                yield f"{event['id']} says borrowed: {event['borrowed']}"
         elif event["event"] == "end" and event["id"] in live:
             held[event["group"]] -= story.milli(live.pop(event["id"]))
 
@@ -278,15 +293,6 @@ def resumed(story: Story, latency: int) -> Iterator[str]:
             done[id] += max(0, t - since.pop(id) - latency)
             if (event["outcome"] == "completed") != (done[id] == story.submits[id]["duration_s"]):
                 yield f"{id} is {event['outcome']} with {done[id]} s done"
-
-
-def use(story: Story, t: int) -> Counter[str]:
-    """Return what each group holds right after `t`, in milli-GPU."""
-    held: Counter[str] = Counter()
-    for run in story.runs:
-        if run.at(t):
-            held[run.submit["group"]] += story.milli(run)
-    return held
 
 
 def within(windows: Iterable[list[int]], t: int) -> bool:
