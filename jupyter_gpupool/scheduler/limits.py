@@ -76,6 +76,7 @@ class Limits:
         self._ceilings: dict[ClaimKey, dict[str, int]] = {}
         self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
+        self._shared: dict[tuple[Kind, str, bool], tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
         self._all: list[Held] = []
         self._by_group: dict[str, list[Held]] = {}
@@ -250,13 +251,21 @@ class Limits:
 
     def _bounds_of(self, key: ClaimKey) -> Iterator[Line]:
         yield from map(self._line, self._personal(key))
-        if _lasts(key):
-            yield from self._lasting(key)
-        if key.kind == "job":
-            yield from self._owned(key) if key.lasting else ()
-            yield from self._reaches(key)
+        yield from self._of_group(key)
         yield from self._budgets(key)
         yield from self._slots(key)
+
+    def _of_group(self, key: ClaimKey) -> tuple[Line, ...]:
+        """Return what bounds all such works of a group: its quota, or how far it may reach beyond it."""
+        whose = key.kind, key.group, key.lasting
+        found = self._shared.get(whose)
+        if found is None:
+            lines = [*self._lasting(key)] if _lasts(key) else []
+            if key.kind == "job":
+                lines += self._owned(key.group) if key.lasting else ()
+                lines += self._reaches(key.group)
+            found = self._shared[whose] = tuple(lines)
+        return found
 
     def _personal(self, key: ClaimKey) -> Iterator[Cap]:
         """Yield the limits of the user, of the class and of the array."""
@@ -285,20 +294,19 @@ class Limits:
             cap = Cap(scope, name, owed, Reason.GROUP_QUOTA, "lasting", key.group)
             yield self._line(cap, self._early(scope, key.kind))
 
-    def _owned(self, key: ClaimKey) -> Iterator[Line]:
+    def _owned(self, group: str) -> Iterator[Line]:
         """Yield what keeps a job from borrowing."""
-        scope = Scope(group=key.group)
-        for name in self.groups[key.group].quota.quota:
-            owned = self.trees[name].subtree(key.group)
-            cap = Cap(scope, name, owned, Reason.GROUP_QUOTA, "owned", key.group)
-            yield Line(cap, self._accounts[name].profile(key.group))
+        for name in self.groups[group].quota.quota:
+            owned = self.trees[name].subtree(group)
+            cap = Cap(Scope(group), name, owned, Reason.GROUP_QUOTA, "owned", group)
+            yield Line(cap, self._accounts[name].profile(group))
 
-    def _reaches(self, key: ClaimKey) -> Iterator[Line]:
+    def _reaches(self, group: str) -> Iterator[Line]:
         """Yield the limits of the group and of those above it, and what all others lend."""
         for name, accounts in self._accounts.items():
             tree = accounts.tree
             kept: list[tuple[Profile, int, int]] = []
-            for node in tree.upward(tree.home(key.group)):
+            for node in tree.upward(tree.home(group)):
                 limit, owned, profile = tree.limit(node), tree.subtree(node), accounts.profile(node)
                 if limit != quota.UNBOUNDED:
                     what = "lent" if node == quota.ROOT else "limit"

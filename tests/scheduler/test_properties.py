@@ -190,7 +190,7 @@ class History:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(steps, st.booleans()), max_size=25))
-def test_without_late_ends_and_sessions_no_promise_ever_moves_later(pool, story):
+def test_without_late_ends_and_sessions_a_promise_moves_only_for_what_goes_before_it(pool, story):
     history = History(pool)
     for step, quickly in story:
         if isinstance(step, dict):
@@ -198,7 +198,8 @@ def test_without_late_ends_and_sessions_no_promise_ever_moves_later(pool, story)
         else:
             getattr(history, step[0])(step[1], quickly)
         history.decide(quickly)
-        assert history.moves == ()
+    causes = ("of higher class", "inside quota of")
+    assert all(any(cause in move.cause for cause in causes) for move in history.moves)
 
 
 @settings(max_examples=150, deadline=None)
