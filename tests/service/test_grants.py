@@ -19,7 +19,7 @@ partitions:
   development: {gpus: ["node1:*"], for: [session, job]}
   training: {gpus: ["node2:*"], for: [job]}
 groups:
-  lab: {quota: {gpus: 3}, managers: [grace], budget: {gpu_hours: 100}}
+  lab: {quota: {gpus: 3}, managers: [grace], members: [grace], budget: {gpu_hours: 100}}
   vision: {parent: lab, quota: {gpus: 2}, managers: [ada], members: [ada, bob], user: {gpus: 1, job_time: 8h},
            budget: {gpu_hours: 10}}
   speech: {quota: {gpus: 3}, members: [cy]}
@@ -480,6 +480,26 @@ def test_too_many_open_requests_are_refused(pool: Pool) -> None:
         asked(pool, "bob", "boost", {"gpus": 1, "until": "2d"})
     body = {"kind": "boost", "wants": {"gpus": 1, "until": "2d"}, "because": "Please."}
     assert pool.refused("bob", "POST", "requests", body) == (409, "20 requests of yours wait for an answer.")
+
+
+# -- how groups stand ------------------------------------------------------------------------------
+
+
+def test_a_group_that_borrows_says_so_and_so_does_the_one_that_lends(pool: Pool) -> None:
+    job = pool.submit("cy", resources={"gpus": 4, "cpus": 1, "mem": "256MiB"}, time="1h", resumable=True)
+    pool.wait(job["id"], "running")
+    speech = pool.group("cy", "speech")
+    ends = pool.done("cy", "GET", f"jobs/{job['id']}")["expires_at"]
+    assert speech["borrowed"] == [{"group": "lab", "gpus_milli": 1000, "until": ends, "on_demand": True}]
+    lab = pool.group("grace", "lab")
+    assert lab["lent"] == [{"group": "speech", "gpus_milli": 1000, "until": ends, "on_demand": True}]
+    assert (lab["over_since"], lab["borrowed"], pool.group("bob", "vision")["lent"]) == (None, [], [])
+    since = speech["over_since"]
+    assert since is not None
+    assert pool.group("cy", "speech")["over_since"] <= since
+    boost = pool.done("root", "POST", "boosts", {"group": "speech", "gpus": 1, "until": "1h"})
+    assert pool.group("cy", "speech")["over_since"] is None
+    assert pool.group("cy", "speech")["boosts"][0]["id"] == boost["id"]
 
 
 # -- nodes, and who did what -----------------------------------------------------------------------

@@ -36,6 +36,9 @@ def test_every_address_of_the_contract_is_there() -> None:
         PUT snapshots/{sha256}|HEAD snapshots/{sha256}|POST leases|GET leases
         GET leases/{id}|DELETE leases/{id}|POST spawns|GET spawns/choices|GET spawns/{id}|DELETE spawns/{id}
         GET events|GET policy|POST policy|GET report|GET openapi.json
+        GET boosts|POST boosts|DELETE boosts/{id}|GET reservations|POST reservations|DELETE reservations/{id}
+        GET requests|POST requests|POST requests/{id}/approve|POST requests/{id}/deny|DELETE requests/{id}
+        POST nodes/{name}/drain|DELETE nodes/{name}/drain|GET actions
         GET /services/gpupool/health|GET /services/gpupool/metrics
     """
     for line in re.split(r"[|\n]", wanted):
