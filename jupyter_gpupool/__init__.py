@@ -14,11 +14,12 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .client.jobside import checkpoint_dir, progress, should_stop
-    from .notebook.api import Job, job, submit
+    from .notebook.api import Array, Job, job, submit
 
-__all__ = ["Job", "__version__", "checkpoint_dir", "job", "progress", "should_stop", "submit"]
+__all__ = ["Array", "Job", "__version__", "checkpoint_dir", "job", "progress", "should_stop", "submit"]
 
 _HOME_OF = {
+    "Array": "notebook.api",
     "Job": "notebook.api",
     "checkpoint_dir": "client.jobside",
     "job": "notebook.api",

@@ -48,6 +48,7 @@ COMMANDS = {
     "hold": _asks("hold"),
     "release": _asks("release"),
     "requeue": _asks("requeue"),
+    "extend": _asks("extend"),
     "fetch": ("work:FETCH", "copy a job's results into a folder"),
     "boost": ("grants:BOOST", "more quota or budget for a while: grant, list, end"),
     "reserve": ("grants:RESERVE", "cards set apart for a group or user: reserve, list, end"),

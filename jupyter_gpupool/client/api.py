@@ -16,6 +16,7 @@ from jupyter_gpupool.client import following
 from jupyter_gpupool.client.errors import PoolError, ServiceDown
 from jupyter_gpupool.client.sse import Event, parse_events
 from jupyter_gpupool.client.tarball import Snapshot
+from jupyter_gpupool.client.tasks import JobName
 from jupyter_gpupool.client.transport import Connection, Reply, Stream
 
 Json = dict[str, Any]
@@ -61,14 +62,16 @@ class Client:
         """Return what waits, in rank order, and what runs."""
         return self._get("queue")
 
-    def jobs(self, *, state: str | None = None, limit: int | None = None) -> list[Json]:
-        """Return the user's jobs, newest first."""
-        found: list[Json] = self._get("jobs", state=state, limit=limit)["jobs"]
+    def jobs(
+        self, *, state: str | None = None, limit: int | None = None, array: int | None = None
+    ) -> list[Json]:
+        """Return the user's jobs, newest first and each array as one; or the tasks of one `array`."""
+        found: list[Json] = self._get("jobs", state=state, limit=limit, array=array)["jobs"]
         return found
 
-    def job(self, job: int) -> Json:
+    def job(self, job: JobName) -> Json:
         """Return one job."""
-        return self._get(f"jobs/{int(job)}")
+        return self._get(_of(job))
 
     def report(
         self,
@@ -127,34 +130,38 @@ class Client:
         """Ask where and when a job would start; nothing is submitted."""
         return self._post("jobs?dry_run=true", request, repeatable=True)
 
-    def cancel(self, job: int) -> Json:
+    def cancel(self, job: JobName) -> Json:
         """End a job; what runs is asked to stop first."""
-        return self._post(f"jobs/{int(job)}/cancel", repeatable=True)
+        return self._post(_of(job, "cancel"), repeatable=True)
 
-    def hold(self, job: int) -> Json:
+    def hold(self, job: JobName) -> Json:
         """Keep a queued job from starting."""
-        return self._post(f"jobs/{int(job)}/hold", repeatable=True)
+        return self._post(_of(job, "hold"), repeatable=True)
 
-    def release(self, job: int) -> Json:
+    def release(self, job: JobName) -> Json:
         """Let a held job start."""
-        return self._post(f"jobs/{int(job)}/release", repeatable=True)
+        return self._post(_of(job, "release"), repeatable=True)
 
-    def requeue(self, job: int) -> Json:
+    def requeue(self, job: JobName) -> Json:
         """Stop a job and put it back into the queue."""
-        return self._post(f"jobs/{int(job)}/requeue")
+        return self._post(_of(job, "requeue"))
 
-    def artifacts(self, job: int) -> list[Json]:
+    def extend(self, job: JobName, time: str) -> Json:
+        """Give a running job so much more time, such as ``2h``."""
+        return self._post(_of(job, "extend"), {"time": time})
+
+    def artifacts(self, job: JobName) -> list[Json]:
         """Return the files that a job left in its output folder."""
-        found: list[Json] = self._get(f"jobs/{int(job)}/artifacts")["artifacts"]
+        found: list[Json] = self._get(_of(job, "artifacts"))["artifacts"]
         return found
 
-    def artifact(self, job: int, name: str) -> bytes:
+    def artifact(self, job: JobName, name: str) -> bytes:
         """Return one file of a job's output folder."""
-        path = f"jobs/{int(job)}/artifacts/{quote(name)}"
+        path = _of(job, "artifacts", name)
         return _checked(self.connection.request("GET", path, timeout=UPLOAD_TIMEOUT)).body
 
     def logs(
-        self, job: int, offset: int = 0, *, attempt: int | None = None, wait: int | None = None
+        self, job: JobName, offset: int = 0, *, attempt: int | None = None, wait: int | None = None
     ) -> LogPart:
         """Return a job's output from `offset` (bytes; negative counts from the end).
 
@@ -165,14 +172,14 @@ class Client:
         wait : int, optional
             Seconds to wait for output when there is none yet.
         """
-        path = _with_query(f"jobs/{int(job)}/logs", offset=offset, attempt=attempt, wait=wait)
+        path = _with_query(_of(job, "logs"), offset=offset, attempt=attempt, wait=wait)
         reply = _checked(self.connection.request("GET", path, timeout=60.0 + (wait or 0)))
         after = int(reply.headers.get("x-gpupool-offset", offset + len(reply.body)))
         return LogPart(reply.body, after, reply.headers.get("x-gpupool-ended", "").lower() == "true")
 
-    def follow_logs(self, job: int, offset: int = 0) -> Iterator[bytes]:
+    def follow_logs(self, job: JobName, offset: int = 0) -> Iterator[bytes]:
         """Yield a job's output as it comes, over all its further runs, until the job has ended."""
-        return following.follow_logs(self, int(job), offset)
+        return following.follow_logs(self, job, offset)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -207,7 +214,7 @@ class Client:
 
     def wait(
         self,
-        jobs: Iterable[int],
+        jobs: Iterable[JobName],
         timeout: float | None = None,
         on_event: Callable[[Json], None] | None = None,
     ) -> list[Json]:
@@ -225,7 +232,7 @@ class Client:
         TimeoutError
             When `timeout` has passed first.
         """
-        return following.wait(self, [int(job) for job in jobs], timeout, on_event)
+        return following.wait(self, list(jobs), timeout, on_event)
 
     # -- leases ----------------------------------------------------------------------------------
 
@@ -285,6 +292,11 @@ class Client:
         content = json.dumps(body or {}).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         return _json(self.connection.request("POST", path, content, sent, repeatable=repeatable))
+
+
+def _of(job: JobName, *parts: str) -> str:
+    """Return the path of a job, or of something that belongs to it."""
+    return "/".join(["jobs", *(quote(str(part)) for part in (job, *parts))])
 
 
 def _with_query(path: str, **query: Any) -> str:

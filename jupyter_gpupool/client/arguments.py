@@ -120,13 +120,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def job_id(text: str) -> int | str:
-    """Read a job's number, written ``17`` or ``#17``; ``last`` stays as it is."""
+    """Read a job's number, written ``17`` or ``#17``, or a task ``12[3]``; ``last`` stays as it is."""
     if text == "last":
         return text
-    match = re.fullmatch(r"#?([1-9][0-9]*)", text)
+    match = re.fullmatch(r"#?([1-9][0-9]*)(\[[0-9]+\])?", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a job's number, such as 17, nor last")
-    return int(match.group(1))
+        raise argparse.ArgumentTypeError(f"{text!r} is not a job's number, such as 17 or 12[3], nor last")
+    return match[1] + match[2] if match[2] else int(match[1])
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.phrases import cause_text
+from jupyter_gpupool.client.tasks import label, title
 
 RESULT = "result.pkl"
 FETCHED = "fetched.pkl"
@@ -35,10 +36,10 @@ def copy_files(client: Client, job: Json, folder: Path) -> list[Path]:
     copied = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for artifact in client.artifacts(job["id"]):
+        for artifact in client.artifacts(label(job)):
             if artifact["name"] in OBJECTS:
                 continue
-            data = client.artifact(job["id"], artifact["name"])
+            data = client.artifact(label(job), artifact["name"])
             target = folder / Path(artifact["name"]).name
             if target.exists() and (not target.is_file() or target.read_bytes() != data):
                 target = target.with_name(f"{target.stem}-{job['id']}{target.suffix}")
@@ -62,21 +63,19 @@ def result(client: Client, job: Json) -> Any:
         problem = job.get("outcome") or f"The job is {job['state'].replace('_', ' ')}."
         raise PoolError(
             "no_result",
-            f"Job {job['id']} has no result. {problem}",
+            f"{title(job)} has no result. {problem}",
             hint=cause_text(job.get("diagnosis")) or None,
         )
     name = {"function": RESULT, "cell": FETCHED}.get(job["kind"])
     if name is None:
         raise Refused(
             "no_result",
-            f"A {job['kind']} has no result object; job {job['id']} wrote its files to {job['out']}.",
+            f"A {job['kind']} has no result object; {title(job).lower()} wrote its files to {job['out']}.",
             hint="Copy them with fetch.",
         )
-    if name not in (artifact["name"] for artifact in client.artifacts(job["id"])):
-        raise Refused(
-            "no_result", f"Job {job['id']} was submitted without --fetch, so it brought nothing back."
-        )
-    return load(client.artifact(job["id"], name), f"the result of job {job['id']}")
+    if name not in (artifact["name"] for artifact in client.artifacts(label(job))):
+        raise Refused("no_result", f"{title(job)} was submitted without --fetch, so it brought nothing back.")
+    return load(client.artifact(label(job), name), f"the result of {title(job).lower()}")
 
 
 def load(data: bytes, what: str) -> Any:

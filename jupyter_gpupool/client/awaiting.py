@@ -10,12 +10,13 @@ from typing import Any, Callable
 
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.phrases import standing
+from jupyter_gpupool.client.tasks import JobName, label, title
 from jupyter_gpupool.client.text import plain
 
 Json = Mapping[str, Any]
 
 
-def await_ends(client: Client, jobs: Sequence[int], say: Callable[[str], None]) -> list[dict[str, Any]]:
+def await_ends(client: Client, jobs: Sequence[JobName], say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Wait until all `jobs` have ended and return them.
 
     Parameters
@@ -24,12 +25,12 @@ def await_ends(client: Client, jobs: Sequence[int], say: Callable[[str], None]) 
         Called with a line whenever a job has another state or waits for another reason; progress alone
         is no news.
     """
-    told: dict[int, tuple[str, str | None]] = {}
+    told: dict[str, tuple[str, str | None]] = {}
 
     def tell(job: Json) -> None:
         news = job["state"], (job["waiting"] or {}).get("reason")
-        if told.get(job["id"]) != news:
-            told[job["id"]] = news
-            say(plain(f"Job {job['id']}: {standing(job)}"))
+        if told.get(label(job)) != news:
+            told[label(job)] = news
+            say(plain(f"{title(job)}: {standing(job)}"))
 
     return client.wait(jobs, on_event=tell)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.sse import Event, parse_events
+from jupyter_gpupool.client.tasks import JobName, names
 
 if TYPE_CHECKING:
     from jupyter_gpupool.client.api import Client
@@ -33,7 +34,7 @@ class Overdue(TimeoutError):  # noqa: N818 - what a caller asked for, not a fail
 
 def follow_logs(
     client: Client,
-    job: int,
+    job: JobName,
     offset: int = 0,
     *,
     clock: Callable[[], float] = time.monotonic,
@@ -65,7 +66,7 @@ def follow_logs(
 
 def wait(
     client: Client,
-    jobs: list[int],
+    jobs: list[JobName],
     timeout: float | None = None,
     on_event: Callable[[Json], None] | None = None,
     *,
@@ -82,19 +83,19 @@ def wait(
     TimeoutError
         When `timeout` seconds have passed first.
     """
-    seen: dict[int, Json] = {}
+    seen: dict[JobName, Json] = {}
     deadline = None if timeout is None else clock() + timeout
     last_id = ""
 
-    def pending() -> list[int]:
+    def pending() -> list[JobName]:
         return [job for job in jobs if job not in seen or seen[job]["state"] not in ENDED]
 
     def left() -> float:
         if deadline is None:
             return SILENCE
         if clock() >= deadline:
-            names = ", ".join(map(str, pending()))
-            raise Overdue(f"Still not ended after {timeout:g} s: {names}.")
+            left_over = ", ".join(map(str, pending()))
+            raise Overdue(f"Still not ended after {timeout:g} s: {left_over}.")
         return min(SILENCE, deadline - clock())
 
     def pause() -> None:
@@ -146,9 +147,10 @@ def _patiently(
         pause()
 
 
-def concerns(event: Event, jobs: Collection[int]) -> bool:
+def concerns(event: Event, jobs: Collection[JobName]) -> bool:
     """Tell whether an event may be about one of `jobs`."""
     if not event.name:
         return False
-    named = event.data.get("job") if isinstance(event.data, dict) else None
-    return not isinstance(named, int) or named in jobs
+    if not isinstance(event.data, dict) or not isinstance(event.data.get("job"), int):
+        return True
+    return not names(event.data).isdisjoint(jobs)

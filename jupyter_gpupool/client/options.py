@@ -23,7 +23,8 @@ Options = Mapping[str, Any]
 class Option:
     """One option: `dest` is its name in Python and in an `Options` mapping.
 
-    ``names`` are separated by commas, ``variables`` are NAME or NAME=VALUE, ``parameters`` are name=value.
+    ``names`` are separated by commas (in Python a list, also of jobs), ``variables`` are NAME or NAME=VALUE,
+    ``parameters`` are name=value.
     """
 
     flag: str
@@ -54,6 +55,11 @@ SCHEDULING = (
     Option("--name", "a name for lists", "TEXT"),
     Option("--resumable", "the job can be stopped and goes on from its checkpoint", kind="flag"),
     Option("--grace", "time between SIGTERM and the end, such as 5m", "TIME"),
+    Option("--array", "a task for each number: 0-9, 1,5 or 0-99:10; with %%N, N at once", "RANGES[%N]"),
+    Option("--after", "start when these have completed; if one fails, do not", "ID[,ID]", "names"),
+    Option("--after-any", "start when these have ended, however they did", "ID[,ID]", "names"),
+    Option("--retries", "when the program fails, try again up to N times", "N"),
+    Option("--notify", "tell me when it ends, fails, starts or is stopped", "end,fail,start,stop", "names"),
 )
 CONTENT = (
     Option("--env", "send this variable, also when it looks like a credential", "NAME[=VALUE]", "variables"),
@@ -149,7 +155,10 @@ def _value(option: Option, value: Any) -> Any:
     if option.kind == "parameters":
         return dict(value)
     if option.kind == "names":
-        return _names(value) if isinstance(value, str) else [str(name) for name in value]
+        if isinstance(value, str):
+            return _names(value)
+        several = isinstance(value, Iterable) and not hasattr(value, "id")
+        return [str(getattr(one, "id", one)) for one in (value if several else [value])]
     if option.kind == "variables":
         if isinstance(value, Mapping):
             return [f"{name}={text}" for name, text in value.items()]

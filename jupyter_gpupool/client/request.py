@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpupool.client import config, environment, interpreter, notebooks, payload, snapshot
+from jupyter_gpupool.client import config, environment, interpreter, notebooks, payload, snapshot, tasks
 from jupyter_gpupool.client.cells import check_cell
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.functions import local_code
@@ -23,7 +23,10 @@ from jupyter_gpupool.client.snapshot import Collection
 from jupyter_gpupool.client.tarball import RESERVED, Content, Snapshot
 
 RESOURCES = ("gpus", "gpu_memory", "gpu_type", "gpu_compute", "cpus", "mem")
-AS_GIVEN = ("time", "grace", "priority", "window", "partition", "group", "resumable")
+AS_GIVEN = (
+    *("time", "grace", "priority", "window", "partition", "group", "resumable"),
+    *("array", "after", "after_any", "retries", "notify"),
+)
 SPECIAL = {"send": "cell", "fetch": "cell", "parameters": "notebook"}  # option: the one kind that has it
 RUNNING = (sys.version_info[0], sys.version_info[1])
 
@@ -238,10 +241,15 @@ def receipt_lines(reply: Mapping[str, Any], taken: str, held_back: Iterable[str]
     else:
         because = " (look like credentials; --env NAME sends one)" if names else ""
     simulated = " (simulated cards)" if reply.get("simulated") else ""
+    where = f"Output goes to {reply['out']}, the log to {reply['log']}."
+    array = reply.get("array")
+    if array:
+        first = f"{reply['id']}[{tasks.numbers(array['tasks'])[0]}]"
+        where = f"It has {tasks.tasks_text(array)}. Each has an output and a log of its own, such as {first}."
     return [
-        f"Job {reply['id']}{simulated} took {taken}.",
+        f"{tasks.title(reply)}{simulated} took {taken}.",
         f"Held back: {', '.join(names) or 'nothing'}{because}.",
-        f"Output goes to {reply['out']}, the log to {reply['log']}.",
+        where,
         *(f"Note: {warning}" for warning in reply.get("warnings") or ()),
     ]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.tasks import JobName
 
 END = 1024 * 1024  # bytes: the last lines are looked for in so much of the end
 
@@ -22,7 +23,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines")
 
 
-def texts(client: Client, job: int, options: argparse.Namespace) -> Iterator[str]:
+def texts(client: Client, job: JobName, options: argparse.Namespace) -> Iterator[str]:
     """Yield a job's output as the options ask for it.
 
     Raises
@@ -37,7 +38,7 @@ def texts(client: Client, job: int, options: argparse.Namespace) -> Iterator[str
     return codecs.iterdecode(parts, "utf-8", "replace")
 
 
-def _now(client: Client, job: int, offset: int) -> Iterator[bytes]:
+def _now(client: Client, job: JobName, offset: int) -> Iterator[bytes]:
     """Yield what a log holds at present."""
     while True:
         part = client.logs(job, offset)
@@ -47,7 +48,7 @@ def _now(client: Client, job: int, offset: int) -> Iterator[bytes]:
         offset = part.offset
 
 
-def _offset_of_last(client: Client, job: int, lines: int) -> int:
+def _offset_of_last(client: Client, job: JobName, lines: int) -> int:
     """Return where the last `lines` lines of a log begin."""
     end = client.logs(job, -END)
     kept = end.data.splitlines(keepends=True)[-lines:] if lines else []

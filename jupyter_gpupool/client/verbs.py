@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Callable, Union
+from typing import Any, Callable
 
 from jupyter_gpupool.client import past, render
 from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser, job_id
 from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.tasks import JobName, title
 
 Options = argparse.Namespace
-JobName = Union[int, str]
+
+
+ID = "the job's number, of an array's task 12[3], or last"
 
 
 def _nothing(parser: Parser) -> None:
@@ -48,23 +51,23 @@ class Verb:
 
 def one_job(parser: Parser) -> None:
     """Let a verb take one job."""
-    parser.add_argument("job", metavar="ID", type=job_id, help="the job's number, or last")
+    parser.add_argument("job", metavar="ID", type=job_id, help=ID)
 
 
 def some_jobs(parser: Parser) -> None:
     """Let a verb take one job or more."""
-    parser.add_argument("jobs", metavar="ID", nargs="+", type=job_id, help="the job's number, or last")
+    parser.add_argument("jobs", metavar="ID", nargs="+", type=job_id, help=ID)
 
 
-def resolve(client: Client, name: JobName) -> int:
-    """Return a job's number; ``last`` is the job submitted last.
+def resolve(client: Client, name: JobName) -> JobName:
+    """Return a job's number, or that of a task; ``last`` is the job submitted last.
 
     Raises
     ------
     Refused
         ``last``, and there is no job yet.
     """
-    if isinstance(name, int):
+    if name != "last":
         return name
     newest = client.jobs(limit=1)
     if not newest:
@@ -75,6 +78,7 @@ def resolve(client: Client, name: JobName) -> int:
 def _list_arguments(parser: Parser) -> None:
     parser.add_argument("--state", metavar="NAME", help="only jobs in this state, such as running")
     parser.add_argument("--limit", metavar="N", type=int, default=50, help="at most so many (default 50)")
+    parser.add_argument("--array", metavar="ID", type=int, help="the tasks of this array, in their order")
 
 
 def _period(parser: Parser) -> None:
@@ -100,15 +104,24 @@ def _report(client: Client, options: Options) -> dict[str, Any]:
 
 
 def _jobs(client: Client, options: Options) -> dict[str, Any]:
-    return {"jobs": client.jobs(state=options.state, limit=options.limit)}
+    return {"jobs": client.jobs(state=options.state, limit=options.limit, array=options.array)}
 
 
-def _each(action: Callable[[Client, int], dict[str, Any]]) -> Callable[[Client, Options], dict[str, Any]]:
+def _more_time(parser: Parser) -> None:
+    one_job(parser)
+    parser.add_argument("time", metavar="TIME", help="how much more, such as 2h")
+
+
+def _extend(client: Client, options: Options) -> dict[str, Any]:
+    return {"jobs": [client.extend(resolve(client, options.job), options.time)]}
+
+
+def _each(action: Callable[[Client, JobName], dict[str, Any]]) -> Callable[[Client, Options], dict[str, Any]]:
     return lambda client, options: {"jobs": [action(client, resolve(client, name)) for name in options.jobs]}
 
 
 def _acted(reply: dict[str, Any]) -> list[str]:
-    return [f"Job {job['id']}: {render.standing(job)}." for job in reply["jobs"]]
+    return [f"{title(job)}: {render.standing(job)}." for job in reply["jobs"]]
 
 
 VERBS = {
@@ -134,6 +147,7 @@ VERBS = {
     "hold": Verb("keep queued jobs from starting", _each(Client.hold), _acted, some_jobs),
     "release": Verb("let held jobs start", _each(Client.release), _acted, some_jobs),
     "requeue": Verb("stop jobs and put them back into the queue", _each(Client.requeue), _acted, some_jobs),
+    "extend": Verb("give a running job more time", _extend, _acted, _more_time),
     "report": Verb("what was used, and by whom", _report, past.report, _period),
     "history": Verb(
         "who held what at a moment, and under which policy",

@@ -18,6 +18,7 @@ from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.awaiting import await_ends
 from jupyter_gpupool.client.request import receipt_lines
 from jupyter_gpupool.client.submitting import path_arguments, prepare_line
+from jupyter_gpupool.client.tasks import JobName, title
 from jupyter_gpupool.client.verbs import one_job, resolve, some_jobs
 from jupyter_gpupool.commands import Command, answer, client_of, remark
 
@@ -62,7 +63,7 @@ def _wait(options: argparse.Namespace) -> int:
     return _await(client, [resolve(client, name) for name in options.jobs], options)
 
 
-def _await(client: Client, jobs: Sequence[int], options: argparse.Namespace) -> int:
+def _await(client: Client, jobs: Sequence[JobName], options: argparse.Namespace) -> int:
     """Wait for the ends of jobs; return the first exit code that is not 0."""
     ended = await_ends(client, jobs, remark)
     answer(options, {"jobs": ended}, ())
@@ -84,7 +85,7 @@ def _fetch(options: argparse.Namespace) -> int:
     client = client_of(options)
     job = client.job(resolve(client, options.job))
     copied = artifacts.copy_files(client, job, Path(options.folder))
-    lines = [f"Copied {path}." for path in copied] or [f"Job {job['id']} has left no files in {job['out']}."]
+    lines = [f"Copied {path}." for path in copied] or [f"{title(job)} has left no files in {job['out']}."]
     answer(options, {"job": job["id"], "files": [str(path) for path in copied]}, lines)
     return 0
 

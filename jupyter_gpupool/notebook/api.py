@@ -16,8 +16,9 @@ from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.phrases import state_text
 from jupyter_gpupool.client.request import Prepared, prepare_function, receipt_lines
 from jupyter_gpupool.client.submitting import REQUEST, prepare_path
+from jupyter_gpupool.client.tasks import JobName, numbers, title
 from jupyter_gpupool.client.text import plain
-from jupyter_gpupool.client.verbs import JobName, resolve
+from jupyter_gpupool.client.verbs import resolve
 from jupyter_gpupool.notebook import live, views
 from jupyter_gpupool.notebook.pool import client as pool
 
@@ -37,14 +38,14 @@ class Job:
     Parameters
     ----------
     id
-        Its number.
+        Its number; of a task of an array ``"12[3]"``.
     client
         The pool; by default that of this kernel.
     receipt
         What was taken at submit, what was held back, where output goes; of a job found again, nothing.
     """
 
-    def __init__(self, id: int, client: Client | None = None, receipt: str = ""):
+    def __init__(self, id: JobName, client: Client | None = None, receipt: str = ""):
         self.id = id
         self.receipt = Text(receipt)
         self._client = client or pool()
@@ -128,8 +129,26 @@ class Job:
         return bundle
 
 
+class Array(Job):
+    """Jobs that differ in the number of their task only, seen as one."""
+
+    @property
+    def tasks(self) -> list[Job]:
+        """Its tasks in their order, each a job of its own."""
+        return [self[number] for number in numbers(self.details()["array"]["tasks"])]
+
+    def __getitem__(self, number: int) -> Job:
+        """Return the task with this number, the value of its ``GPUPOOL_ARRAY_INDEX``."""
+        return Job(f"{self.id}[{number}]", self._client)
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the end, and return the results of all tasks in their order; see `Job.result`."""
+        self.wait(timeout)
+        return [task.result() for task in self.tasks]
+
+
 def job(id: JobName) -> Job:
-    """Return a job by its number, or the newest one: ``job("last")``.
+    """Return a job by its number, an array's task by ``"12[3]"``, or the newest one: ``job("last")``.
 
     Raises
     ------
@@ -137,7 +156,8 @@ def job(id: JobName) -> Job:
         There is no such job of yours.
     """
     client = pool()
-    return Job(int(client.job(resolve(client, id))["id"]), client)
+    name = resolve(client, id)
+    return Array(name, client) if client.job(name).get("array") else Job(name, client)
 
 
 def submit(
@@ -160,7 +180,8 @@ def submit(
         Keyword arguments of the function.
     request
         The options of the command line: ``gpus=1``, ``gpu_memory="8GiB"``, ``time="2h"``,
-        ``window="night"``, ``parameters={…}``, …
+        ``window="night"``, ``parameters={…}``, ``array="0-9%4"`` (the answer is then an `Array`),
+        ``after=[12]`` or ``after=job``, ``retries=2``, …
 
     Raises
     ------
@@ -177,7 +198,8 @@ def submitted(prepared: Prepared, client: Client) -> Job:
     """Submit a prepared request."""
     found = client.submit(prepared.body, prepared.snapshot)
     receipt = receipt_lines(found, prepared.taken, prepared.held_back)
-    return Job(int(found["id"]), client, "\n".join(receipt))
+    handle = Array if found.get("array") else Job
+    return handle(int(found["id"]), client, "\n".join(receipt))
 
 
 def _prepared(
@@ -198,4 +220,4 @@ def _prepared(
 
 def _line(found: Mapping[str, Any]) -> str:
     said = dict.fromkeys((state_text(found["state"]), render.standing(found, state_shown=True)))
-    return plain(f"Job {found['id']} ({found['name']}): {', '.join(said)}")
+    return plain(f"{title(found)} ({found['name']}): {', '.join(said)}")

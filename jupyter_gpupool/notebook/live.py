@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_gpupool.client.api import Client
+from jupyter_gpupool.client.tasks import is_job
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 _views: dict[int, Any] = {}
 
 
 def mimebundle(client: Client, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the display data of a live view; empty where there can be none.
+    """Return the display data of a live view; empty where there can be none, as of an array.
 
     One job has one live view: an older one is closed.
     """
-    if not in_kernel():
+    if not in_kernel() or not is_job(job):
         return {}
     try:
         from jupyter_gpupool.notebook.widget import JobView

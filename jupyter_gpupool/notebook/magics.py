@@ -24,6 +24,7 @@ from jupyter_gpupool.client.following import ENDED
 from jupyter_gpupool.client.phrases import fate_text
 from jupyter_gpupool.client.request import Prepared, prepare_cell
 from jupyter_gpupool.client.submitting import LEASE, REQUEST, path_arguments, prepare_line
+from jupyter_gpupool.client.tasks import JobName, label, title
 from jupyter_gpupool.client.text import plain
 from jupyter_gpupool.client.verbs import VERBS, Verb, one_job, resolve, some_jobs
 from jupyter_gpupool.notebook import completion, live, views
@@ -143,7 +144,7 @@ class GpupoolMagics(Magics):
         copied = artifacts.copy_files(client, job, Path(line.folder))
         for path in copied:
             print(f"Copied {path}.")
-        names = {artifact["name"] for artifact in client.artifacts(job["id"])}
+        names = {artifact["name"] for artifact in client.artifacts(label(job))}
         if artifacts.FETCHED in names:
             variables = artifacts.result(client, job)
             self.shell.push(variables)
@@ -151,7 +152,7 @@ class GpupoolMagics(Magics):
         if artifacts.RESULT in names:
             return artifacts.result(client, job)
         if not copied and artifacts.FETCHED not in names:
-            print(f"Job {job['id']} has left nothing in {job['out']}.")
+            print(f"{title(job)} has left nothing in {job['out']}.")
         return None
 
     # -- this kernel -----------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def _submitted(prepared: Prepared, line: argparse.Namespace) -> Any:
     return job
 
 
-def _await(jobs: list[int]) -> None:
+def _await(jobs: list[JobName]) -> None:
     """Wait for jobs; Interrupt ends the wait, not the jobs.
 
     Raises
@@ -263,8 +264,8 @@ def _await(jobs: list[int]) -> None:
         if job["state"] != "completed":
             raise PoolError(
                 "job_failed",
-                f"Job {job['id']} {fate_text(job['state'])}.",
-                hint=f"{NAME} why {job['id']} says more.",
+                f"{title(job)} {fate_text(job['state'])}.",
+                hint=f"{NAME} why {label(job)} says more.",
             )
 
 

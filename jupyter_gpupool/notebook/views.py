@@ -11,6 +11,7 @@ from typing import Any
 
 from jupyter_gpupool.client import past, render
 from jupyter_gpupool.client.phrases import SIMULATED, counts_text, moment_text, soon_text, use_text
+from jupyter_gpupool.client.tasks import after_text, label, tasks_text, title
 from jupyter_gpupool.notebook.html import (
     Html,
     facts,
@@ -49,7 +50,7 @@ class Bundle:
 
 def job_line(found: Json) -> Html:
     """Build a job in one line."""
-    name = f"Job {found['id']} ({found['name']}): "
+    name = f"{title(found)} ({found['name']}): "
     return line(name, state(found["state"]), " ", _bar(found), " ", render.standing(found, state_shown=True))
 
 
@@ -58,8 +59,10 @@ def job(found: Json) -> Html:
     rows = [
         ("state", state(found["state"])),
         ("standing", together(_bar(found), tag("span", f" {render.standing(found, state_shown=True)}"))),
+        ("array", tasks_text(found["array"]) if found.get("array") else ""),
         ("group, priority", f"{found['group']}, {found['priority']}"),
         ("asks for", render.request_text(found["request"])),
+        ("after", after_text(found)),
         ("runs on", render.placement_text(found["placement"])),
         ("submitted", _moment(found["submitted_at"])),
         ("started", _moment(found["started_at"])),
@@ -70,9 +73,9 @@ def job(found: Json) -> Html:
         ("log", found["log"] or ""),
     ]
     known = [(label, value) for label, value in rows if value != ""]
-    title = f"Job {found['id']} {found['name']} ({found['kind']})"
+    name = f"{title(found)} {found['name']} ({found['kind']})"
     remarks = [*found["warnings"], *_simulated([found])]
-    return together(facts(title, known), *map(notice, remarks))
+    return together(facts(name, known), *map(notice, remarks))
 
 
 def why(found: Json) -> Html:
@@ -189,7 +192,7 @@ def _jobs(caption: str, found: Sequence[Json]) -> Html:
     columns = ("#id", "name", "state", "group", "gpu", "submitted", "progress", "standing")
     rows = [
         (
-            each["id"],
+            label(each),
             each["name"],
             state(each["state"]),
             each["group"],
@@ -204,7 +207,7 @@ def _jobs(caption: str, found: Sequence[Json]) -> Html:
 
 
 def _whose(found: Json) -> Sequence[object]:
-    return (found["id"], found["name"], found["user"], found["group"], render.request_text(found["request"]))
+    return (label(found), found["name"], found["user"], found["group"], render.request_text(found["request"]))
 
 
 def _card(node: str, found: Json) -> Sequence[object]:
@@ -243,6 +246,7 @@ VIEWS: Mapping[str, Callable[[Json], Html]] = {
     "hold": acted,
     "release": acted,
     "requeue": acted,
+    "extend": acted,
     "report": report,
     "history": history,
 }

@@ -88,7 +88,7 @@ def test_a_job_is_named_by_its_number(text: str, number: object) -> None:
 def test_what_is_no_number_of_a_job_is_refused(text: str) -> None:
     parser = Parser("gpupool show")
     parser.add_argument("job", metavar="ID", type=job_id)
-    with pytest.raises(Refused, match=r"is not a job's number, such as 17, nor last\."):
+    with pytest.raises(Refused, match=r"is not a job's number, such as 17 or 12\[3\], nor last\."):
         parser.read([text])
 
 

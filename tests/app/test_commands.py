@@ -65,7 +65,7 @@ def test_a_refusal_of_the_service_is_its_sentence_with_the_hint(shell: Shell, fa
             f"{APP} has no command 'sumbit'. Did you mean submit? {APP} --help lists them.",
         ),
         (["show"], "jupyter gpupool show: ID is missing."),
-        (["show", "x"], "jupyter gpupool show: 'x' is not a job's number, such as 17, nor last."),
+        (["show", "x"], "jupyter gpupool show: 'x' is not a job's number, such as 17 or 12[3], nor last."),
         (["quota", "--jsno"], "jupyter gpupool quota: there is no option --jsno. Did you mean --json?"),
         (["logs", "7", "--tail", "x"], "jupyter gpupool logs: --tail 'x' is not a whole number."),
         (["submit", "--gpus", "1"], "There is nothing to submit. Name a FILE, or a command: -- COMMAND ARG"),

@@ -53,7 +53,7 @@ def test_json_returns_the_answer_as_a_dict(notebook: Notebook, fake: FakeService
             "%gpupool has no command 'sumbit'. Did you mean submit? %gpupool --help lists them.",
         ),
         ("%gpupool show", "%gpupool show: ID is missing."),
-        ("%gpupool show x", "%gpupool show: 'x' is not a job's number, such as 17, nor last."),
+        ("%gpupool show x", "%gpupool show: 'x' is not a job's number, such as 17 or 12[3], nor last."),
         ("%gpupool jobs --sate x", "%gpupool jobs: there is no option --sate. Did you mean --state?"),
         ("%gpupool submit 'x", "The line cannot be read: no closing quotation."),
         ("%gpupool submit nothing.py", "There is no file {here}/nothing.py."),
