@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from jupyter_gpupool.policy.model import Policy
 
 _NOT_YET = {
-    "groups/*/limit": "a group's limit is its quota",
-    "groups/*/lend": "groups lend nothing",
-    "groups/*/budget": "use is recorded, but no budget stops it",
     "priorities/*/preempts": "no job is stopped for another",
     "jobs/min_run_time": "no job is stopped for another",
-    "jobs/borrow_max_time": "groups borrow nothing",
     "storage/min_free": "the disk's free space is not watched",
 }
 _PARTLY = {"enforce": "not active for memory; use above a slice is only observed"}

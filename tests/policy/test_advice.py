@@ -14,21 +14,8 @@ Load = Callable[[str], Policy]
     ("text", "sentence"),
     [
         (
-            "groups: {a: {limit: {gpus: 1}}}",
-            "groups.a.limit: not active in this version; a group's limit is its quota.",
-        ),
-        ("groups: {a: {lend: {gpus: 1}}}", "groups.a.lend: not active in this version; groups lend nothing."),
-        (
-            "groups: {a: {budget: {gpu_hours: 1}}}",
-            "groups.a.budget: not active in this version; use is recorded, but no budget stops it.",
-        ),
-        (
             "priorities: {urgent: {value: 1, preempts: true}}",
             "priorities.urgent.preempts: not active in this version; no job is stopped for another.",
-        ),
-        (
-            "jobs: {borrow_max_time: 4h}",
-            "jobs.borrow_max_time: not active in this version; groups borrow nothing.",
         ),
         (
             "sessions: {idle_action: park}",
@@ -55,7 +42,8 @@ def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence:
         "run_as: service\nenforce: observe\nvisibility: groups\n",
         "run_as: user\ngroups: {a: {managers: [ada]}}\n",
         "priorities: {low: {value: 1, preempts: false}}\n",
-        "jobs: {default_time: 1h, grace: 1m}\n",
+        "jobs: {default_time: 1h, grace: 1m, borrow_max_time: 2h}\n",
+        "groups: {a: {quota: {gpus: 1}, limit: {gpus: 2}, lend: {gpus: 1}, budget: {gpu_hours: 1}}}\n",
         "sessions: {idle_after: 2h, idle_action: stop}\nnotify: {webhook: 'https://h/x'}\n",
     ],
 )
@@ -64,9 +52,9 @@ def test_keys_that_hold_are_not_told(policy: Load, text: str) -> None:
 
 
 def test_many_keys_of_one_kind_are_one_sentence(policy: Load) -> None:
-    groups = ", ".join(f"g{n}: {{limit: {{gpus: 1}}}}" for n in range(5))
-    (sentence,) = policy(f"groups: {{{groups}}}\n").inactive()
-    assert sentence.startswith("groups.g0.limit, groups.g1.limit, groups.g2.limit and 2 more: not active")
+    parts = ", ".join(f'p{n}: {{gpus: ["n{n}:*"], for: [job], slices: [{{gpus: 1}}]}}' for n in range(5))
+    (sentence,) = policy(f"partitions: {{{parts}}}\n").inactive()
+    assert sentence.startswith("partitions.p0.slices, partitions.p1.slices, partitions.p2.slices and 2 more:")
 
 
 POOL = {"gpu_milli": 8000, "cpus_milli": 48_000, "memory_mib": 480 * 1024}
