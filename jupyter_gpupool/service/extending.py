@@ -30,6 +30,8 @@ async def extend_job(service: Service, job: Job, more: int) -> None:
     lease = service.ledger.leases[job.lease] if job.lease is not None else None
     if job.state is not JobState.RUNNING or lease is None:
         state = job.state.value.replace("_", " ")
+        if job.state.ended:
+            raise conflict(f"{name} has ended already: its state is {state}.")
         hint = "Cancel it, and submit it again with another --time." if job.state.waiting else None
         raise conflict(f"{name} is {state}; only a running job can get more time.", hint)
     _allow(service, job, job.limit_s + more)
