@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from jupyter_gpupool.policy.model import Policy
 
 _NOT_YET = {
-    "priorities/*/preempts": "no job is stopped for another",
-    "jobs/min_run_time": "no job is stopped for another",
     "storage/min_free": "the disk's free space is not watched",
 }
 _PARTLY = {"enforce": "not active for memory; use above a slice is only observed"}

@@ -14,10 +14,6 @@ Load = Callable[[str], Policy]
     ("text", "sentence"),
     [
         (
-            "priorities: {urgent: {value: 1, preempts: true}}",
-            "priorities.urgent.preempts: not active in this version; no job is stopped for another.",
-        ),
-        (
             "sessions: {idle_action: park}",
             "sessions.idle_action: park is not active in this version; idle sessions are warned.",
         ),
@@ -41,7 +37,7 @@ def test_a_key_that_is_not_active_yet_is_told(policy: Load, text: str, sentence:
         "",
         "run_as: service\nenforce: observe\nvisibility: groups\n",
         "run_as: user\ngroups: {a: {managers: [ada]}}\n",
-        "priorities: {low: {value: 1, preempts: false}}\n",
+        "priorities: {urgent: {value: 1, preempts: true}}\njobs: {min_run_time: 5m}\n",
         "jobs: {default_time: 1h, grace: 1m, borrow_max_time: 2h}\n",
         "groups: {a: {quota: {gpus: 1}, limit: {gpus: 2}, lend: {gpus: 1}, budget: {gpu_hours: 1}}}\n",
         "sessions: {idle_after: 2h, idle_action: stop}\nnotify: {webhook: 'https://h/x'}\n",
