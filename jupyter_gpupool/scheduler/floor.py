@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.card import NOBODY, Card
@@ -149,13 +150,18 @@ class Floor:
 
     def shelves(self, kind: Kind) -> list[Shelf]:
         """Return what is free now in the bays that serve one kind of work, and for whom it is kept."""
-        servings = {NOBODY}
-        if self._reservations:
-            servings |= {self.serving(work.group, work.user) for work in self._snapshot.waiting}
         bays = [bay for bay in self.bays if self._open(kind, bay)]
         return [
-            self.shelf(bay, kind, own) for bay in bays for own in {one & bay.reservations for one in servings}
+            self.shelf(bay, kind, own)
+            for bay in bays
+            for own in {one & bay.reservations for one in self._servings}
         ]
+
+    @cached_property
+    def _servings(self) -> set[frozenset[int]]:
+        """Return the reservations that keep cards for each of those who wait, and none."""
+        waiting = self._snapshot.waiting if self._reservations else ()
+        return {NOBODY, *(self.serving(work.group, work.user) for work in waiting)}
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Take what a lease has until `end`."""

@@ -54,8 +54,7 @@ class Shortlist:
         self._promises = promises
         self._clearing = clearing
         self._precedence = precedence
-        self._shelves = board.floor.shelves("job")
-        self._largest = max((shelf.bay.largest for shelf in self._shelves), default=0)
+        self._largest = max((shelf.bay.largest for shelf in board.floor.shelves("job")), default=0)
         gpus: Counter[str] = Counter()
         cpus: Counter[str] = Counter()
         self._running: Counter[tuple[str, str]] = Counter()
@@ -191,7 +190,7 @@ class Shortlist:
         """Read what is free for jobs in each node, without what another node has more of."""
         now, partitions = self._board.time, self._board.snapshot.partitions
         rooms: list[Room] = []
-        for shelf in self._shelves:
+        for shelf in self._board.floor.shelves("job"):
             overcommit = partitions[shelf.bay.partition].cpu_overcommit_milli
             if not shelf.bay.memory:
                 cpus = max((site.cpus.at(now) for site in shelf.bay.sites), default=0)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpupool.scheduler.admission import dry_run, prospects
 from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.dispatch import Dispatch
 from jupyter_gpupool.scheduler.lending import Lender
 from jupyter_gpupool.scheduler.model import (
     Gpu,
@@ -280,6 +281,15 @@ def test_a_session_that_is_expected_counts_with_its_slices(pool: Any) -> None:
     assert room.at(250) == 12
     board.start(session, placement)
     assert [room.at(time) for time in (205, 299, 305)] == [10, 10, 16]
+
+
+def test_a_fast_pass_stops_when_only_the_headroom_is_left(pool: Any) -> None:
+    jobs = [pool.job(number, limit=1000, resumable=True) for number in range(1, 31)]
+    none = Settings(min_run_time=10, promises=0)
+    dispatch = Dispatch(site(pool, jobs, lend=replace(BY_DAY, headroom=8), settings=none), 250)
+    assert dispatch.run_fast()
+    assert [start.work for start in dispatch.starts] == [1]
+    assert dispatch.order == []
 
 
 # -- estimates
