@@ -90,6 +90,7 @@ class Judge:
             return Reason.BUDGET, self._lack(lacks[Reason.BUDGET])
         facts = self._returns.facts(work, options, reached=shared is not None)
         if facts is not None:
+            self._comes_first(work, options, ahead and shared is None)
             return Reason.RECLAIMING, {**facts, "room": self._room(work, options)}
         if Reason.RESOURCES in lacks:
             return Reason.RESOURCES, self._lack(lacks[Reason.RESOURCES])
@@ -108,8 +109,7 @@ class Judge:
         """Nothing but room lacks: say who comes first, or what is busy."""
         shelves = [option.shelf for option in options]
         first = next((self._first[shelf] for shelf in shelves if shelf in self._first), None)
-        for shelf in shelves if ahead else ():
-            self._first.setdefault(shelf, work.id)
+        self._comes_first(work, options, ahead)
         room = self._room(work, options)
         if first is not None:
             return Reason.PRIORITY, {"room": room, "first": first}
@@ -117,6 +117,11 @@ class Judge:
         if blocker is not None:
             return Reason.PRIORITY, {"room": room, "first": blocker.work, "promised": blocker.start}
         return Reason.RESOURCES, {"room": room}
+
+    def _comes_first(self, work: Work, options: Options, ahead: bool) -> None:
+        """Note that those judged after `work` wait for what it waits for."""
+        for option in options if ahead else ():
+            self._first.setdefault(option.shelf, work.id)
 
     def _blocker(self, work: Work, options: Options) -> Promise | None:
         """Find the promise that a start now would delay: the soonest in the same partition."""

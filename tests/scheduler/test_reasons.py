@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Group, Quota, Reason, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import Budget, Group, Quota, Reason, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text, time_text
@@ -221,3 +221,99 @@ def test_work_that_comes_after_other_work(pool):
     assert found.verdicts[9].reason is Reason.DEPENDENCY
     assert found.verdicts[9].expected_start is None
     assert fill(snapshot, NOW).starts == ()
+
+
+class TestWhatGroupsOwe:
+    """Two groups of two cards each; times are from 08:00 UTC."""
+
+    def told(self, pool, work, leases, groups=None, **more):
+        groups = groups or [pool.group("a", 2), pool.group("b", 2)]
+        return why(pool.snapshot([work], leases, gpus=pool.gpus(4), groups=groups, **more), work.id)
+
+    def test_sessions_stay_inside_quota(self, pool):
+        holders = [
+            pool.lease(pool.session(9), pool.gpus(4)[:1], NOW + HOUR),
+            pool.lease(pool.job(8), pool.gpus(4)[1:2], NOW + 6 * HOUR),
+        ]
+        told = self.told(pool, pool.session(1), holders)
+        assert told.message == (
+            "Sessions of group a, with its long jobs that cannot be stopped, hold 2 of 2 cards of its quota, "
+            "and this needs 1 card. More is free by 09:00 UTC."
+        )
+        assert told.clears == "It clears when one of them ends, or when the quota of group a is raised."
+
+    def test_a_long_job_that_cannot_be_stopped_borrows_nothing(self, pool):
+        holders = busy(pool, pool.gpus(4)[:2], resumable=True)
+        told = self.told(pool, pool.job(1, limit=5 * HOUR), holders)
+        assert told.message == (
+            "Group a uses 2 of 2 cards of its quota, and this needs 1 card. More is free by 09:00 UTC. "
+            "A long job that cannot be stopped borrows nothing."
+        )
+        assert told.clears == (
+            "It clears when work of group a ends; resumable, or with a shorter time limit, it could borrow."
+        )
+
+    def test_all_that_is_lent_is_in_use(self, pool):
+        groups = [pool.group("a", 2), pool.group("b", 2, lend=0)]
+        told = self.told(pool, pool.job(1), busy(pool, pool.gpus(4)[:2]), groups)
+        assert told.message == (
+            "All that groups lend is in use: 2 of 2 cards, and this needs 1 card. More is free by 09:00 UTC."
+        )
+
+    def test_the_limit_of_a_group_above(self, pool):
+        groups = [pool.group("top", 1, limit=2), pool.group("a", 1, parent="top"), pool.group("b", 2)]
+        told = self.told(pool, pool.job(1), busy(pool, pool.gpus(4)[:2]), groups)
+        assert told.message == (
+            "Group top uses 2 of 2 cards, and this needs 1 card. More is free by 09:00 UTC."
+        )
+
+    def test_those_above_quota_hold_what_is_owed(self, pool):
+        young = [
+            replace(lease, start=NOW - 60, end=NOW + 9 * HOUR, resumable=True, grace=120)
+            for lease in busy(pool, pool.gpus(4), group="b")
+        ]
+        told = self.told(pool, pool.job(1), young)
+        assert told.message == (
+            "Inside quota, but jobs 90, 91, 92 and 1 more of b hold 4 cards above quota, "
+            "until 08:11 UTC at the latest."
+        )
+        assert told.clears == "It clears when they end or are asked to stop."
+
+    def test_who_was_asked_is_named(self, pool):
+        old = [
+            replace(lease, start=NOW - HOUR, end=NOW + 9 * HOUR, resumable=True, grace=120)
+            for lease in busy(pool, pool.gpus(4), group="b")
+        ]
+        told = self.told(pool, pool.job(1), old)
+        assert told.message == "Waits for job 93 of b, asked to stop and gone by 08:02 UTC."
+        assert told.clears == "It clears by itself, at 08:02 UTC at the latest."
+        asked = [*old[:3], replace(old[3], asked=NOW - 60)]
+        told = self.told(pool, pool.job(1), asked)
+        assert told.message == "Waits for job 93 of b, asked to stop and gone by 08:01 UTC."
+
+    def test_what_is_owed_once_is_said_to_one(self, pool):
+        young = [
+            replace(lease, start=NOW - 60, resumable=True, grace=120)
+            for lease in busy(pool, pool.gpus(4)[:3], group="b")
+        ]
+        held = busy(pool, pool.gpus(4)[3:], id_=99, group="c")
+        waiting = [pool.job(1, 3), pool.job(2, 1)]
+        groups = [pool.group("a", 4), pool.group("b", 0), pool.group("c", 1)]
+        snapshot = pool.snapshot(waiting, [*young, *held], gpus=pool.gpus(4), groups=groups)
+        reasons = {id_: verdict.reason for id_, verdict in plan(snapshot, NOW).verdicts.items()}
+        assert reasons == {1: Reason.RECLAIMING, 2: Reason.PRIORITY}
+
+    def test_a_budget(self, pool):
+        budgets = {"a": Budget(2000 * 3600 * 1000, 1990 * 3600 * 1000, (NOW + 40 * HOUR,))}
+        told = self.told(pool, pool.job(1, 2, limit=6 * HOUR), [], budgets=budgets)
+        assert told.message == (
+            "Group a has used or set apart 1990 of 2000 GPU hours of its budget, and this needs up to 12. "
+            "A new period begins at 00:00 UTC on 17 Jan."
+        )
+
+    def test_an_array(self, pool):
+        holder = replace(busy(pool, pool.gpus(4)[:1])[0], array=70, array_limit=1)
+        told = self.told(pool, pool.job(1, array=70, array_limit=1), [holder])
+        assert told.message == (
+            "Array 70 runs 1 of the 1 tasks that may run at once. More is free by 09:00 UTC."
+        )
