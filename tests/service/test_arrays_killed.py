@@ -30,3 +30,14 @@ def test_every_task_runs_once_whenever_the_service_is_killed(spawn: Any) -> None
     jobs = service.call("GET", f"jobs?array={array['id']}&limit=10000").body["jobs"]
     assert [job["array_index"] for job in jobs] == list(range(COUNT))
     assert len({job["id"] for job in jobs}) == COUNT
+
+
+def test_a_pool_that_is_stopped_leaves_nothing_of_it_to_run_later(spawn: Any) -> None:
+    service = spawn()
+    array = service.call.submit("exec sleep 100", array=f"0-{COUNT - 1}")
+    service.call.wait(array["id"], "running")
+    service.stop()
+    service = spawn()
+    ended = service.call.job(array["id"])
+    assert ended["array"]["states"] == {"cancelled": COUNT}
+    assert service.call("GET", f"jobs/{array['id']}[{COUNT - 1}]").body["outcome"] == "The pool was stopped."
