@@ -67,12 +67,14 @@ def _gate(board: Board, work: Work, promise: Promise) -> str:
 def _lease(board: Board, work: Work, promise: Promise) -> str:
     """Name a lease in its way: past its end, of a session that began since, or extended."""
     now, uuids, nodes = board.time, _uuids(promise.placement), set(promise.placement.nodes)
+    partition = promise.placement.partition
 
     def distance(lease: Lease) -> int:
         if uuids & _uuids(lease.placement):
             return 0
         near = lease.group == work.group or lease.user == work.user or nodes & set(lease.placement.nodes)
-        return 1 if near else 2
+        takes_headroom = partition in board.floor.headrooms and lease.placement.partition == partition
+        return 1 if near or takes_headroom else 2
 
     leases = sorted(board.snapshot.leases, key=distance)
     for lease in leases:

@@ -19,6 +19,7 @@ from jupyter_gpupool.scheduler.model import (
     Gpu,
     Lease,
     Lend,
+    Node,
     Partition,
     Placement,
     Reservation,
@@ -253,10 +254,12 @@ def test_sessions_come_first_at_any_hour(pool: Any) -> None:
 
 def test_a_session_that_takes_headroom_moves_a_promise_by_day(pool: Any) -> None:
     job = pool.job(1, limit=1000, resumable=True)
-    before = site(pool, [job], lend=replace(BY_DAY, headroom=8))
+    groups, gpus = [pool.group("a"), pool.group("b")], pool.gpus(1, nodes=2, partition="development")
+    base = site(pool, [job], lend=replace(BY_DAY, headroom=8), groups=groups)
+    before = replace(base, gpus=gpus, nodes=tuple(Node(gpu.node, 64_000, 64 * GIB) for gpu in gpus))
     promised = plan(before, 200)
     assert [one.start for one in promised.promises] == [220]
-    session = pool.session(2, gpu_mib=GIB, limit=500)
+    session = pool.session(2, gpu_mib=GIB, limit=500, user="bob", group="b")
     later = replace(before, waiting=(job, session), promises=promised.promises)
     after = pool.after(later, plan(later, 210), 210)
     moves = plan(after, 211).moves
