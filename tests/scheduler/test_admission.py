@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpupool.scheduler.admission import dry_run, refusal
-from jupyter_gpupool.scheduler.model import Reason, UserLimits
+from jupyter_gpupool.scheduler.model import Budget, Reason, UserLimits
 from jupyter_gpupool.scheduler.plan import plan
 
 
@@ -69,6 +69,39 @@ def test_more_than_the_group_could_ever_have(pool):
     assert (found.code, found.used, found.limit, found.unit) == ("exceeds_limit", 4000, 3000, "gpu_milli")
     assert refused(pool, pool.job(1, 3), groups=[pool.group("a", 1, limit=3)]) is None
     assert refused(pool, pool.job(1), groups=[pool.group("a", 0, limit=0)]).hint == "Ask your administrator."
+
+
+HOUR = 3600
+
+
+def test_what_may_not_borrow_is_bounded_by_the_quota(pool):
+    """A session, and a job that is long and cannot be stopped: 2 cards are owed, 6 could be borrowed."""
+    groups = [pool.group("a", 2), pool.group("b", 6)]
+    assert refused(pool, pool.job(1, 4, limit=4 * HOUR), groups=groups) is None
+    assert refused(pool, pool.job(1, 4, limit=9 * HOUR, resumable=True), groups=groups) is None
+    found = refused(pool, pool.job(1, 4, limit=4 * HOUR + 1), groups=groups)
+    assert found.message == "4 cards is more than group a is owed, 2 cards, and a long job borrows nothing."
+    assert found.hint == "Ask for at most 2 cards; or let it be resumable, or shorter."
+    found = refused(pool, pool.session(1, 4), groups=groups)
+    assert found.message == "4 cards is more than a session of group a could ever have: its quota is 2 cards."
+    assert (found.used, found.limit) == (4000, 2000)
+    assert refused(pool, pool.session(1, 2), groups=groups) is None
+
+
+def test_more_than_others_lend(pool):
+    groups = [pool.group("a", 3), pool.group("b", 5, lend=1)]
+    assert refused(pool, pool.job(1, 4), groups=groups) is None
+    found = refused(pool, pool.job(1, 8), groups=groups)
+    assert found.message == "8 cards is more than all groups lend together with what group a keeps: 4 cards."
+    keeps = [pool.group("a", 3, lend=1), pool.group("b", 5, lend=1)]
+    assert refused(pool, pool.job(1, 8), groups=keeps).limit == 2000 + 2000
+
+
+def test_more_than_a_whole_budget(pool):
+    budgets = {"a": Budget(10 * HOUR * 1000, 0, (99 * HOUR,))}
+    assert refused(pool, pool.job(1, 2, limit=5 * HOUR, resumable=True), budgets=budgets) is None
+    found = refused(pool, pool.job(1, 2, limit=6 * HOUR, resumable=True), budgets=budgets)
+    assert found.message == "12 GPU hours are more than group a has for a whole period: 10."
 
 
 def test_more_than_the_user_may_hold(pool):
