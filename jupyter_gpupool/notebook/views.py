@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jupyter_gpupool.client import past, render
+from jupyter_gpupool.client import grants, past, render
 from jupyter_gpupool.client.phrases import SIMULATED, counts_text, moment_text, soon_text, use_text
 from jupyter_gpupool.client.tasks import after_text, label, tasks_text, title
 from jupyter_gpupool.notebook.html import (
@@ -142,7 +142,7 @@ def overview(who: Json, quota_reply: Json, queue_reply: Json) -> Html:
 
 def quota(reply: Json) -> Html:
     """Build what the user's groups are owed and use, and the user's own part."""
-    rows, over = [], []
+    rows, remarks = [], []
     for group in reply["groups"]:
         limits, mine = group["user"]["limits"], group["user"]["used"]
         for key, name, text in render.RESOURCES:
@@ -150,11 +150,10 @@ def quota(reply: Json) -> Html:
             share = gauge(used, owed, use_text(used, owed, text), f"{name} that {group['name']} uses")
             own = use_text(mine.get(key, 0), limits.get(key), text) if key in mine or key in limits else ""
             rows.append((group["name"], name, share, own))
-        if group["over_since"]:
-            over.append(f"{group['name']} is over quota since {render.when(group['over_since'])}.")
+        remarks += [f"{group['name']}: {text}" for text in grants.standing(group)]
     empty = f"{reply['user']} is in no group of this pool, so only CPUs can be used"
     columns = ("group", "", "the group", f"you ({reply['user']})")
-    return together(table("Quota", columns, rows, empty), *map(notice, over))
+    return together(table("Quota", columns, rows, empty), *map(notice, remarks))
 
 
 def gpus(reply: Json) -> Html:

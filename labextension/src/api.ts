@@ -19,12 +19,20 @@ export interface IWhoami {
   pool: string | null;
 }
 
+export interface ILoan {
+  group: string;
+  gpus_milli: number;
+  until: string;
+}
+
 export interface IGroupQuota {
   name: string;
   quota: IAmounts;
   used: IAmounts;
   user: { limits: IAmounts; used: IAmounts };
   over_since: string | null;
+  lent: ILoan[];
+  borrowed: ILoan[];
 }
 
 export interface IQuota {

@@ -147,6 +147,26 @@ function Group(props: IWords & { group: IGroupQuota }): JSX.Element {
           {trans.__('Over quota since %1.', format.time(new Date(group.over_since)))}
         </p>
       )}
+      {group.borrowed.map(loan => (
+        <p key={`of-${loan.group}`} className="jp-gpupool-Quiet">
+          {trans.__(
+            'Has %1 GPUs of %2 until about %3.',
+            milli(loan.gpus_milli),
+            loan.group,
+            format.time(new Date(loan.until))
+          )}
+        </p>
+      ))}
+      {group.lent.map(loan => (
+        <p key={`to-${loan.group}`} className="jp-gpupool-Quiet">
+          {trans.__(
+            'Lends %1 GPUs to %2, until %3 at the latest.',
+            milli(loan.gpus_milli),
+            loan.group,
+            format.time(new Date(loan.until))
+          )}
+        </p>
+      ))}
     </div>
   );
 }

@@ -119,7 +119,14 @@ QUOTA = {
                 "limits": {"gpus_milli": 2000, "running_jobs": 4},
                 "used": {"gpus_milli": 1000, "running_jobs": 1, "queued_jobs": 2, "sessions": 0},
             },
-            "over_since": None,
+            "limit": None,
+            "over_since": "2026-11-30T10:00:00Z",
+            "boosts": [],
+            "budget": None,
+            "lent": [
+                {"group": "speech", "gpus_milli": 2000, "until": "2026-11-30T18:00:00Z", "on_demand": True}
+            ],
+            "borrowed": [],
         }
     ],
 }

@@ -107,6 +107,8 @@ def test_a_gauge_needs_a_limit() -> None:
 
 def test_what_must_be_known_is_on_the_page() -> None:
     assert "1.125 of 6" in PAGES["quota"]
+    assert "vision: Over quota since " in PAGES["quota"]
+    assert "vision: Lends 2 GPUs to speech, until " in PAGES["quota"]
     assert "ada 8 GiB (job 7)" in PAGES["gpus"]
     assert "pid 99" in PAGES["gpus"]
     assert "not active yet" in PAGES["gpus"]
