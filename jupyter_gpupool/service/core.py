@@ -26,6 +26,7 @@ from jupyter_gpupool.ledger import InUse
 from jupyter_gpupool.ledger.records import CardRecord, LeaseRecord, SessionRecord
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service.activity import Activity
 from jupyter_gpupool.service.array_views import ArrayViews
 from jupyter_gpupool.service.arrays import top_up
 from jupyter_gpupool.service.config import ServiceConfig
@@ -34,11 +35,13 @@ from jupyter_gpupool.service.dependencies import cancel_broken
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.housekeeping import Housekeeping
 from jupyter_gpupool.service.identity import Identify, identify
+from jupyter_gpupool.service.meter import Meter
 from jupyter_gpupool.service.news import News
 from jupyter_gpupool.service.notices import Notices
 from jupyter_gpupool.service.policy_store import PolicyStore
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
+from jupyter_gpupool.service.rules import Rules
 from jupyter_gpupool.service.runs import Runs
 from jupyter_gpupool.service.safety import unsafe_launcher, unsafe_policy
 from jupyter_gpupool.service.servers import Servers
@@ -47,6 +50,7 @@ from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens, secret_in
 from jupyter_gpupool.service.views import Views
 from jupyter_gpupool.service.visibility import public
+from jupyter_gpupool.service.watch import Watch
 
 END_GRACE_S = 10
 """How long a job may take to end when the whole pool is stopped; its own grace, if that is shorter."""
@@ -80,6 +84,7 @@ class Service:
     views: Views
     array_views: ArrayViews
     identify: Identify
+    activity: Activity
     stopping: asyncio.Event
     ownership: str = ""
     keep_jobs: bool = True
@@ -115,6 +120,13 @@ class Service:
     def idle(self) -> bool:
         """Whether nothing waits and no lease is held."""
         return not (self.ledger.waiting() or self.ledger.held())
+
+    async def stop_session(self, session: SessionRecord, reason: str) -> None:
+        """End a session and its processes; errors as in `end_session`."""
+        if session.server is None:
+            self.sessions.stop(session, reason)
+        else:
+            await self.servers.end(session, reason)
 
     async def end_session(self, session: SessionRecord, reason: str) -> None:
         """End a session that waits or holds a lease; with a server's, the server.
@@ -175,6 +187,7 @@ async def open_service(
     stack.callback(pool.close)
     ledger = await _open_ledger(config, int(clock()))
     stack.callback(ledger.close)
+    crashed = config.home.service_record.exists()  # who ends well removes it before letting go of the ledger
     ownership = "" if pool.simulated else _own_cards(stack, config, pool)
     ledger.set_cards(
         CardRecord(card.uuid, card.node, card.index, card.model, card.memory_mib) for card in pool.cards()
@@ -243,7 +256,8 @@ async def open_service(
     views = Views(
         config, controller, progress, "" if engine.survival.whole_tree else engine.survival.sentence
     )
-    return Service(
+    activity = Activity()
+    service = Service(
         config=config,
         pool=pool,
         policies=policies,
@@ -263,9 +277,25 @@ async def open_service(
         views=views,
         array_views=ArrayViews(ledger, controller.forecast, views),
         identify=identify,
+        activity=activity,
         stopping=asyncio.Event(),
         ownership=ownership,
     )
+    rules = Rules(
+        controller,
+        Meter(pool, ledger, engine),
+        activity,
+        news,
+        notices.tell,
+        release=service.end_session,
+        stop=service.stop_session,
+    )
+    rules.open()
+    stack.push_async_callback(rules.close)
+    watch = Watch(controller, engine, config.home.path, notices.tell)
+    watch.open(crashed=crashed)
+    stack.push_async_callback(watch.close)
+    return service
 
 
 def _own_cards(stack: AsyncExitStack, config: ServiceConfig, pool: Pool) -> str:

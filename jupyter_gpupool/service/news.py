@@ -48,10 +48,10 @@ class News:
         """A session has another state."""
         self._bus.publish("lease", {"lease": session.id, "state": session.state.value, "user": session.owner})
 
-    def warning(self, session: SessionRecord, text: str, ends: int | None) -> None:
-        """A session's owner is to know something, such as when it ends."""
-        data = {"lease": session.id, "text": text, "ends_at": iso(ends)}
-        self._bus.publish("warning", data, owner=session.owner)
+    def warning(self, whose: Job | SessionRecord, text: str, ends: int | None = None) -> None:
+        """The owner of a job or session is to know something, such as when it ends."""
+        what = "job" if isinstance(whose, Job) else "lease"
+        self._bus.publish("warning", {what: whose.id, "text": text, "ends_at": iso(ends)}, owner=whose.owner)
 
     def progress(self, job: Job, progress: ProgressReply) -> None:
         """A job reported how far it is; that is for its owner."""

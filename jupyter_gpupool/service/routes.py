@@ -225,6 +225,15 @@ ROUTES: tuple[Route, ...] = (
         body=wire.LeaseRequest,
         status=201,
     ),
+    Route(
+        "POST",
+        f"{API}/activity",
+        "submit",
+        "lease",
+        "Say what the kernels of a Jupyter server do.",
+        leases.activity,
+        body=wire.ActivityRequest,
+    ),
     _look("leases", "lease", "The user's leases.", leases.list_leases, replies.LeasesReply),
     _look("leases/{id}", "lease", "One lease.", leases.show, replies.LeaseReply, query=(WAIT,)),
     Route(

@@ -69,6 +69,12 @@ class Sessions:
         self._controller.changed([session.id])
         self._news.session(ended)
 
+    def stop(self, session: SessionRecord, reason: str) -> None:
+        """End a session, and ask its process to end; errors as in `end`."""
+        if session.id in self._watched:
+            signal.pidfd_send_signal(self._watched[session.id], signal.SIGTERM)
+        self.end(session, reason)
+
     def adopt(self) -> None:
         """At boot, watch the holders that live; end the sessions whose holder is gone."""
         for session in list(self._ledger.sessions.values()):

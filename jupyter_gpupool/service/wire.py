@@ -200,6 +200,20 @@ class ProgressRequest(Body):
         return values
 
 
+class KernelActivity(Body):
+    """One kernel of a Jupyter server: its process, and whether it runs a cell."""
+
+    pid: int | None = Field(default=None, ge=1, le=2**31)
+    busy: bool
+
+
+class ActivityRequest(Body):
+    """What the kernels of a Jupyter server do; `server` is its name on the Hub, null where there is none."""
+
+    server: str | None = Field(default=None, max_length=255)
+    kernels: list[KernelActivity] = Field(default_factory=list, max_length=1000)
+
+
 class PolicyRequest(Body):
     """A policy file to check, or to put in force; `source` is its name in messages."""
 

@@ -9,13 +9,14 @@ import asyncio
 
 from jupyter_gpupool.engines.local.proctree import starttime
 from jupyter_gpupool.ledger.records import SessionRecord, SessionState
+from jupyter_gpupool.service.activity import Kernel
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid
 from jupyter_gpupool.service.handlers.jobs import PLAN_PATIENCE_S, admit, rules_of
-from jupyter_gpupool.service.replies import LeaseReply, LeasesReply
+from jupyter_gpupool.service.replies import DoneReply, LeaseReply, LeasesReply
 from jupyter_gpupool.service.sessions import owner_of
 from jupyter_gpupool.service.submission import new_session
-from jupyter_gpupool.service.wire import LeaseRequest
+from jupyter_gpupool.service.wire import ActivityRequest, LeaseRequest
 
 LOOK_S = 0.05
 
@@ -88,3 +89,11 @@ async def give_back(call: Call[None]) -> LeaseReply:
 def _lease(call: Call[None], session: SessionRecord) -> LeaseReply:
     verdict = call.service.controller.forecast.of(session.id)
     return call.service.views.lease(session, call.who, verdict)
+
+
+async def activity(call: Call[ActivityRequest]) -> DoneReply:
+    """Take a Jupyter server's word on what its kernels do."""
+    service, body = call.service, call.body
+    kernels = tuple(Kernel(kernel.pid, kernel.busy) for kernel in body.kernels)
+    service.activity.report(call.who.user, body.server, kernels, service.now)
+    return {"ok": True}

@@ -6,13 +6,11 @@ Owns: users and cards as replies, each as far as its asker may see. Never: a dec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from jupyter_gpupool._version import __version__
 from jupyter_gpupool.devices.base import Process
-from jupyter_gpupool.devices.strangers import Holder, Stranger, holder_of, strangers
+from jupyter_gpupool.devices.strangers import Stranger, strangers
 from jupyter_gpupool.engines.base import Started
-from jupyter_gpupool.ledger.records import SessionState
 from jupyter_gpupool.policy.membership import choose_group, groups_of
 from jupyter_gpupool.policy.model import Partition
 from jupyter_gpupool.scheduler.ends import Ends
@@ -20,6 +18,7 @@ from jupyter_gpupool.scheduler.model import Lease, Seconds
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.core import Service
+from jupyter_gpupool.service.holders import holders
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.replies import (
     GpuReply,
@@ -162,24 +161,4 @@ async def _strangers(service: Service, *, named: bool) -> dict[str, list[Strange
 
 def _look(service: Service, runners: list[Started]) -> list[Stranger]:
     processes: list[Process] = service.pool.processes()
-    return strangers(processes, list(_holders(service, runners)))
-
-
-def _holders(service: Service, runners: list[Started]) -> Iterable[Holder]:
-    """Yield the first process of each lease, as far as it lives."""
-    pids: list[tuple[int, int, str | None]] = []
-    for runner in runners:
-        id = int(runner.key.partition("/")[0])
-        work = service.ledger.jobs.get(id) or service.ledger.sessions.get(id)
-        if work and work.lease is not None:
-            pids.append((work.lease, runner.pid, runner.cgroup))
-    pids += [
-        (session.lease, session.pid, None)
-        for session in service.ledger.sessions.values()
-        if session.state is SessionState.HELD and session.lease is not None and session.pid
-    ]
-    for lease, pid, cgroup in pids:
-        try:
-            yield holder_of(lease, pid, cgroup=cgroup)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    return strangers(processes, list(holders(service.ledger, runners)))
