@@ -58,6 +58,11 @@ class Card:
         return self.order >= 0
 
     @property
+    def only_frees(self) -> bool:
+        """Say whether nothing but ends of leases is known to change what is free."""
+        return self._views is None and not self.reservations
+
+    @property
     def views(self) -> dict[Kind, Profile]:
         """Return what is free over time for each kind of work that no reservation serves."""
         if self._views is None:

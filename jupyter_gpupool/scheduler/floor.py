@@ -169,7 +169,8 @@ class Floor:
             self._count(card, 0, end, -1)
             card.hold(claim.kind, end, mib)
             self._count(card, 0, end, 1)
-            self.refresh(card)
+            if self._shelves:
+                self.refresh(card)
         self._book_nodes(claim, placement, 0, end, 1)
 
     def move_end(self, lease: Lease, old: Seconds, new: Seconds) -> None:

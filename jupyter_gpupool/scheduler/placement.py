@@ -136,6 +136,8 @@ class Shelf:
 
     def lasts(self, card: Card, time: Seconds) -> Seconds:
         """Return until when something stays free on `card`; for ever if to the hand-back."""
+        if card.only_frees:
+            return FOREVER
         until = FOREVER if self.lender is None else self.lender.hand_back(time)
         return lasts(self.view(card), time, until)
 
