@@ -22,6 +22,7 @@ from jupyter_gpupool.scheduler.model import (
     Node,
     Partition,
     Placement,
+    Reason,
     Reservation,
     Settings,
     Snapshot,
@@ -157,6 +158,14 @@ def test_jobs_without_cards_stay_out_of_a_lending_partition(pool: Any) -> None:
     job = pool.job(1, gpus=0, limit=50)
     (option,) = Board(site(pool, [job], own=1), 100).options(job)
     assert option.bay.partition == "training"
+
+
+def test_a_job_for_the_night_gets_lent_cards_too(pool: Any) -> None:
+    job = pool.job(1, limit=1000, resumable=True, window="night")
+    snapshot = site(pool, [job], lend=BY_DAY)
+    waits = plan(snapshot, 250)
+    assert (waits.verdicts[1].reason, waits.verdicts[1].expected_start) == (Reason.OUTSIDE_WINDOW, 300)
+    assert started(snapshot, 300)
 
 
 # -- a card of its own
