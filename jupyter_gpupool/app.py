@@ -70,7 +70,7 @@ COMMANDS = {
     "login": ("login:LOGIN", "use the pool of a JupyterHub from this terminal"),
     "logout": ("login:LOGOUT", "forget that Hub's pool"),
     "enable": ("settings:ENABLE", "let jobs of another Python use should_stop() and progress()"),
-    "config": ("settings:CONFIG", "your own settings: variables that jobs always get, and of what they tell you"),
+    "config": ("settings:CONFIG", "your own settings: variables that jobs get, and what you are told"),
 }
 
 
