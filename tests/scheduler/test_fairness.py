@@ -33,7 +33,7 @@ def play(pool, snapshot, until, step=HOUR):
 
 
 def test_a_hundred_submissions_of_one_do_not_starve_nine_colleagues(pool):
-    """Ann submits a hundred at 18:00, nine colleagues a job each a little later: all ten have a card at once."""
+    """Ann submits a hundred at 18:00, nine colleagues a job each a bit later: all ten have a card at once."""
     cards = pool.gpus(10)
     burst = [pool.job(n, limit=HOUR, user="ann", submitted=n) for n in range(1, 101)]
     others = [
