@@ -333,6 +333,21 @@ def launch(unopened: Bench) -> Iterator[Callable[..., int]]:
             os.waitpid(pid, 0)
 
 
+@pytest_asyncio.fixture
+async def bare(unopened: Bench, launch: Callable[..., int]) -> Bench:
+    """A bench where no control group can be written."""
+    launch(subtree=Subtree())
+    await unopened.open()
+    return unopened
+
+
+@pytest.fixture(params=["bench", "bare"])
+def either(request: pytest.FixtureRequest) -> Bench:
+    """A bench as it is here, and one without control groups."""
+    found: Bench = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
 def whole_tree(tmp_path: Path, require: Callable[[str], None]) -> None:
     """Needs a control group hierarchy that can be written; only root is promised one."""

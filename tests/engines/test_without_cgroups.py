@@ -5,9 +5,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-import pytest_asyncio
-
-from jupyter_gpupool.engines.local.cgroups import Subtree
 
 pytestmark = pytest.mark.asyncio
 
@@ -15,13 +12,6 @@ FAMILY = (
     "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork():\n        os._exit(0)\n"
     "os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(60)"
 )
-
-
-@pytest_asyncio.fixture
-async def bare(unopened, launch):
-    launch(subtree=Subtree())
-    await unopened.open()
-    return unopened
 
 
 async def test_it_is_said_what_a_job_depends_on(bare):

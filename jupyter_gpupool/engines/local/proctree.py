@@ -110,8 +110,11 @@ class Tree:
         return found - {self.runner, os.getpid()}
 
     def ask(self) -> None:
-        """SIGTERM to every process; the stopped ones are woken to take it."""
-        pids = self.pids()
+        """SIGTERM to every process, parents before children; the stopped ones are woken to take it.
+
+        A shell whose command is gone before it hears of the end itself goes on with the next command.
+        """
+        pids = sorted(self.pids(), key=lambda pid: (starttime(pid) or 0, pid))
         send(pids, signals.SIGTERM)
         send(pids, signals.SIGCONT)
 
