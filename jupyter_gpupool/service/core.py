@@ -41,6 +41,8 @@ from jupyter_gpupool.service.notices import Notices
 from jupyter_gpupool.service.policy_store import PolicyStore
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
+from jupyter_gpupool.service.rounds import Rounds
+from jupyter_gpupool.service.rules import LOOK_S as IDLE_LOOK_S
 from jupyter_gpupool.service.rules import Rules
 from jupyter_gpupool.service.runs import Runs
 from jupyter_gpupool.service.safety import unsafe_launcher, unsafe_policy
@@ -50,6 +52,7 @@ from jupyter_gpupool.service.snapshots import SnapshotStore
 from jupyter_gpupool.service.tokens import JobTokens, secret_in
 from jupyter_gpupool.service.views import Views
 from jupyter_gpupool.service.visibility import public
+from jupyter_gpupool.service.watch import LOOK_S as WATCH_LOOK_S
 from jupyter_gpupool.service.watch import Watch
 
 END_GRACE_S = 10
@@ -290,11 +293,16 @@ async def open_service(
         release=service.end_session,
         stop=service.stop_session,
     )
-    rules.open()
-    stack.push_async_callback(rules.close)
     watch = Watch(controller, engine, config.home.path, notices.tell)
-    watch.open(crashed=crashed)
-    stack.push_async_callback(watch.close)
+    if crashed:
+        watch.is_back()
+    for what, look, every_s in (
+        ("what is idle", rules.look, IDLE_LOOK_S),
+        ("the pool's troubles", watch.look, WATCH_LOOK_S),
+    ):
+        rounds = Rounds(what, look, every_s)
+        rounds.open()
+        stack.push_async_callback(rounds.close)
     return service
 
 

@@ -7,14 +7,10 @@ that works, a wall clock.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
 
 from jupyter_gpupool.client.text import duration
-from jupyter_gpupool.engines.base import EngineError
-from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
 from jupyter_gpupool.ledger.use import Key, Use
@@ -73,29 +69,6 @@ class Rules:
         self._warned: dict[int, int] = {}
         self._busy: dict[int, int] = {}
         self._said: set[tuple[int, str]] = set()
-        self._task: asyncio.Task[NoReturn] | None = None
-
-    # -- life ----------------------------------------------------------------------------------------
-
-    def open(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._look_forever())
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _look_forever(self) -> NoReturn:
-        while True:
-            try:
-                await self.look()
-            except (LedgerUnavailable, EngineError) as error:
-                log.warning("%s", error)
-            except Exception:
-                log.exception("A look at what is idle failed; the next one comes soon")
-            await asyncio.sleep(LOOK_S)
 
     def idle_since(self, session: int) -> int | None:
         """Return since when a session has done nothing; None = it works, or nobody knows."""

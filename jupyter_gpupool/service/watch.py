@@ -6,12 +6,9 @@ ended; that each is told when it comes, once a day while it lasts, and when it i
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 from jupyter_gpupool.client.text import memory
 from jupyter_gpupool.engines.base import Engine, EngineError
@@ -19,8 +16,6 @@ from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.visibility import public
-
-log = logging.getLogger("gpupool")
 
 LOOK_S = 30.0
 MIB = 1024 * 1024
@@ -54,31 +49,12 @@ class Watch:
         self._tell = tell
         self._free_mib = free_mib
         self._there: dict[str, str] = {}
-        self._task: asyncio.Task[NoReturn] | None = None
 
-    def open(self, *, crashed: bool) -> None:
-        """Begin to look; `crashed`: the service before this one has not ended by itself."""
-        if crashed:
-            now = self._controller.now
-            text = "The pool's service had ended unexpectedly, and is back; its service.log may say why."
-            self._tell(
-                Message(f"crashed {now}", None, "The pool's service is back after it broke down", text)
-            )
-        self._task = asyncio.create_task(self._look_forever())
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _look_forever(self) -> NoReturn:
-        while True:
-            try:
-                await self.look()
-            except Exception:
-                log.exception("A look at the pool's troubles failed; the next one comes soon")
-            await asyncio.sleep(LOOK_S)
+    def is_back(self) -> None:
+        """Tell that the service before this one has not ended by itself."""
+        now = self._controller.now
+        text = "The pool's service had ended unexpectedly, and is back; its service.log may say why."
+        self._tell(Message(f"crashed {now}", None, "The pool's service is back after it broke down", text))
 
     async def look(self) -> None:
         """Tell what is new, and what is over."""
