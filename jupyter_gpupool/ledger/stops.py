@@ -154,8 +154,17 @@ class Stops:
         return back
 
     def can_resume(self, id: int, now: int) -> Job:
-        """Record that a running job has written a checkpoint, and so may be stopped for others."""
-        job = replace(self._jobs[id], resumable=True)
-        lease = replace(self._leases[job.lease or 0], resumable=True)
+        """Record that a live job has written a checkpoint, and so may be stopped for others.
+
+        Raises
+        ------
+        IllegalTransition
+            If no attempt of it is under way.
+        """
+        present = self._jobs[id]
+        if not present.state.live or present.lease is None:
+            raise IllegalTransition(f"job {id} is {present.state.value}: it runs no more.")
+        job = replace(present, resumable=True)
+        lease = replace(self._leases[present.lease], resumable=True)
         self._save(Change(jobs={id: job}, leases={lease.id: lease}), now)
         return job

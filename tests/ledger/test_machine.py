@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from jupyter_gpupool.ledger import IllegalTransition, JobState, Ledger, Overbooked
+from jupyter_gpupool.ledger.stops import Mark, StopOrder
 from jupyter_gpupool.ledger.usage import HALF_LIFE_S
-from jupyter_gpupool.scheduler.model import Promise, PromiseMove, Reason, Request
+from jupyter_gpupool.scheduler.model import Promise, PromiseMove, Reason, Request, Stop
 from tests.ledger.conftest import start_job
 
 OWNERS = st.sampled_from(["ada", "bob"])
@@ -69,6 +70,7 @@ class Machine(RuleBasedStateMachine):
             dict(ledger.leases),
             dict(ledger.promises),
             dict(ledger.cards),
+            [ledger.stops.of(id) for id in ledger.jobs],
             ledger.waiting(),
             ledger.held(),
             ledger.usage(self.now),
@@ -126,6 +128,31 @@ class Machine(RuleBasedStateMachine):
         if id:
             attempt = self.ledger.jobs[id].attempt
             self.attempt(lambda: self.ledger.job_stopping(id, attempt, "for job 9", self.now))
+
+    @rule(number=NUMBERS, cause=st.sampled_from(["hand_back", "session", "reclaim", "preempt"]))
+    def ask_for_others(self, number, cause):
+        id = self.some(self.ledger.jobs, number)
+        if id:
+            stop = Stop(id, self.ledger.jobs[id].lease or 0, cause, None if cause == "hand_back" else 9)
+            possible = self.ledger.stops.possible(stop)
+            self.attempt(lambda: self.ledger.stops.ask([StopOrder(stop, "Stopped.")], self.now))
+            assert not possible or self.ledger.jobs[id].state is JobState.STOPPING
+
+    @rule(number=NUMBERS, mark=st.none() | st.builds(Mark, NUMBERS, NUMBERS), free=st.booleans())
+    def leave_for_others(self, number, mark, free):
+        id = self.some(self.ledger.jobs, number)
+        if id:
+            before = self.ledger.jobs[id]
+            self.attempt(lambda: self.ledger.stops.left(id, before.attempt, mark, 600, self.now, free=free))
+            after = self.ledger.jobs[id]
+            assert after.submitted == before.submitted
+            assert after is before or (after.state.waiting and after.stops == before.stops + 1)
+
+    @rule(number=NUMBERS)
+    def write_a_checkpoint(self, number):
+        id = self.some(self.ledger.jobs, number)
+        if id:
+            self.attempt(lambda: self.ledger.stops.can_resume(id, self.now))
 
     @rule(number=NUMBERS, outcome=OUTCOMES, free=st.booleans())
     def end(self, number, outcome, free):
@@ -256,6 +283,9 @@ class Machine(RuleBasedStateMachine):
             assert not job.state.live or lease.live
             assert (job.waiting_since is None) or job.state is JobState.QUEUED
             assert bool(job.held) == (job.state is JobState.HELD)
+            stops = [lease for lease in ledger.leases.values() if lease.work == job.id and lease.cause]
+            assert ledger.stops.of(job.id) == stops
+            assert job.stops <= len(stops)
         assert {work.id for work in ledger.waiting()} == {
             *(job.id for job in ledger.jobs.values() if job.state.waiting),
             *(session.id for session in ledger.sessions.values() if session.state == "waiting"),
