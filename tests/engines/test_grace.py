@@ -1,4 +1,4 @@
-"""Who is asked to stop has the whole grace, however it was started and though the program above it is gone."""
+"""Who is asked to stop has the whole grace, however it began and though what is above it is gone at once."""
 
 from __future__ import annotations
 

@@ -60,6 +60,34 @@ while :; do sleep 0.05; done
 """
 SLOW = "trap 'sleep 1; exit 1' TERM; echo up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; echo deaf; while :; do sleep 0.1; done"
+FINISHES = "trap 'sleep 0.3; echo done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+SAID = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
+KILLED_AT = """
+import os, signal
+from functools import wraps
+from jupyter_gpupool import app
+from {module} import {holder}
+
+def kill(method):
+    @wraps(method)
+    {kind} fatal(self, *args, **named):
+        if {before}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = {wait} method(self, *args, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return found
+    return fatal
+
+{holder}.{method} = kill({holder}.{method})
+app.main(["serve", "--allow-root"])
+"""
+ENGINE, LEDGER = "jupyter_gpupool.engines.local.engine", "jupyter_gpupool.ledger.stops"
+MOMENTS = {
+    "between writing and asking": (ENGINE, "LocalEngine", "stop", True),
+    "once it is asked": (ENGINE, "LocalEngine", "stop", False),
+    "between the end and its record": (LEDGER, "Stops", "left", True),
+    "once the end is written": (LEDGER, "Stops", "left", False),
+}
 
 
 class Clock:
@@ -87,6 +115,14 @@ def serve(start: Any, clock: Clock, home: Home) -> Callable[..., Any]:
         return start("1x2x8GiB", policy, parts={"clock": clock})
 
     return begin
+
+
+def killed_at(moment: str) -> tuple[str, str]:
+    """Return a service that kills itself at a moment of a stop."""
+    module, holder, method, before = MOMENTS[moment]
+    kind, wait = ("async def", "await") if module == ENGINE else ("def", "")
+    text = KILLED_AT.format(module=module, holder=holder, method=method, before=before, kind=kind, wait=wait)
+    return "-c", text
 
 
 def resumable(call: Any, shell: str, **more: Any) -> dict[str, Any]:
@@ -168,6 +204,86 @@ def test_a_session_gets_the_card_that_was_lent_and_in_the_morning_all_are_back(
     assert [stop["cause"] for stop in back["stops"]] == ["session", "hand_back"]
     assert back["reason"] == "Stopped because the lent cards of development are handed back."
     assert datetime.fromisoformat(back["stops"][1]["leaves_by"]) <= datetime(2026, 10, 21, 8, tzinfo=UTC)
+
+
+def test_who_finishes_within_the_grace_is_completed(serve: Any, clock: Clock) -> None:
+    call = serve(OWED)
+    resumable(call, "echo up; exec sleep 100", group="vision")
+    clock.ahead += 1
+    nearly = resumable(call, FINISHES, group="vision")
+    clock.ahead += 600
+    owed = call.submit("echo mine", group="speech")
+    assert call.wait(owed["id"])["state"] == "completed"
+    ended = call.job(nearly["id"])
+    assert (ended["state"], ended["attempt"], ended["exit_code"]) == ("completed", 1, 0)
+
+
+def test_nobody_is_asked_before_it_has_run_for_a_while(serve: Any, clock: Clock) -> None:
+    call = serve(OWED)
+    both = [resumable(call, SAVES, group="vision")["id"] for _ in range(2)]
+    owed = call.submit("echo mine", group="speech")["id"]
+    waiting = call.wait(owed, "queued")["waiting"]
+    clock.ahead += 300
+    time.sleep(0.3)
+    assert [call.job(id)["state"] for id in both] == ["running"] * 2
+    assert waiting["reason"] == "Reclaiming", waiting
+    clock.ahead += 300
+    assert call.wait(owed)["state"] == "completed"
+    assert sorted(call.job(id)["state"] for id in both) == ["queued", "running"]
+
+
+def test_two_stops_that_bring_it_no_further_hold_it_and_its_owner_is_told(serve: Any, clock: Clock) -> None:
+    call = serve(OWED)
+    stays = resumable(call, "echo up; exec sleep 100", group="vision")["id"]
+    clock.ahead += 1
+    vain = resumable(call, "echo up; exec sleep 100", group="vision")["id"]
+    for stops in (1, 2):
+        clock.ahead += 600
+        assert call.wait(call.submit("echo mine", group="speech")["id"])["state"] == "completed"
+        found = call.wait(vain, "queued", "held")
+        assert len(found["stops"]) == stops
+        clock.ahead += 60 * stops
+        if stops == 1:
+            call.wait(vain, "running")
+            call.log(vain, wait=20)
+    assert found["state"] == "held"
+    assert "stopped for others 2 times without getting further" in found["waiting"]["message"]
+    assert call.job(stays)["state"] == "running"
+    call("POST", f"jobs/{vain}/release")
+    assert call.wait(vain, "running")["attempt"] == 3
+
+
+def test_a_limit_that_comes_within_the_grace_is_the_end(serve: Any, clock: Clock) -> None:
+    call = serve(OWED + "jobs: {min_run_time: 0s}\n")
+    resumable(call, "echo up; exec sleep 100", group="vision")
+    clock.ahead += 1
+    ends = resumable(call, SAID, group="vision", time="4s", grace="2s")["id"]
+    while call.log(ends) != b"up\nasked\n":
+        time.sleep(0.02)
+    owed = call.submit("echo mine", group="speech")["id"]
+    ended = call.wait(ends)
+    assert (ended["state"], ended["signal"], ended["attempt"]) == ("timed_out", 9, 1)
+    assert call.wait(owed)["state"] == "completed"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_service_killed_at_any_moment_of_a_stop_loses_and_doubles_nothing(
+    spawn: Any, home: Home, moment: str
+) -> None:
+    (home.path / "policy.yaml").write_text(OWED + "jobs: {min_run_time: 0s}\n")
+    service = spawn("1x2x8GiB", program=killed_at(moment))
+    both = [resumable(service.call, SAVES, group="vision")["id"] for _ in range(2)]
+    owed = service.call.submit("echo mine", group="speech")["id"]
+    service.process.wait(20)
+    service = spawn("1x2x8GiB")
+    assert service.call.wait(owed)["state"] == "completed"
+    assert service.call.job(owed)["attempt"] == 1
+    (back,) = [job for job in map(service.call.job, both) if job["stops"]]
+    back = service.call.wait(back["id"], "queued", "running")
+    (stop,) = back["stops"]
+    assert (stop["cause"], stop["taker"]) == ("reclaim", owed)
+    saved = list((home.path / "jobs" / str(back["id"]) / "checkpoint").iterdir())
+    assert [file.name for file in saved] == ["1"]
 
 
 def test_a_service_killed_between_asking_and_the_end_loses_and_doubles_nothing(
