@@ -1,11 +1,12 @@
 """The Jupyter Server extension: the pool's REST for the browser, behind the server's own login.
 
 Owns: the hooks by which Jupyter Server finds and loads it. Never: the pool's service; loading starts
-nothing, the first request does.
+nothing, the first request does; a service that runs hears what the kernels here do.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 
@@ -14,11 +15,16 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 
 def _load_jupyter_server_extension(server_app: Any) -> None:
+    from tornado.ioloop import PeriodicCallback
+
+    from . import activity
     from .gateway import Gateway
     from .handlers import routes
 
     web_app = server_app.web_app
     web_app.add_handlers(".*$", routes(web_app.settings["base_url"], Gateway()))
+    say = partial(activity.say, server_app.kernel_manager)
+    PeriodicCallback(say, 1000 * activity.EVERY_S).start()
     server_app.log.info(
         "jupyter_gpupool: the GPU pool is at %sjupyter-gpupool/", web_app.settings["base_url"]
     )
