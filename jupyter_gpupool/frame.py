@@ -42,10 +42,11 @@ FRESH_S = 3600
 class Boost:
     """Extra quota over [start, end): for a group, or one `user` of it; taken from `giver`, if it names one.
 
-    `amounts` have the keys of a `Quota`; of a user only the cards are bounded.
+    `amounts` have the keys of a `Quota`; of a user only the cards are bounded. Without a group nobody gets
+    what the giver is not owed meanwhile.
     """
 
-    group: str
+    group: str | None
     amounts: Mapping[str, int]
     start: int
     end: int
@@ -203,14 +204,15 @@ def _boosted(groups: Mapping[str, Group], boosts: Iterable[Boost]) -> dict[str, 
     """
     found = dict(groups)
     for boost in boosts:
-        if boost.user is not None or boost.group not in found:
+        if boost.user is not None or boost.group not in (None, *found):
             continue
         giver = boost.giver if boost.giver in found else None
         unmoved = set(_upward(found, giver)) if giver else set()
-        for name in _upward(found, boost.group):
-            if name not in unmoved:
-                found[name] = _reaching(found[name], boost.amounts)
-        found[boost.group] = _owed(found[boost.group], boost.amounts, 1)
+        if boost.group is not None:
+            for name in _upward(found, boost.group):
+                if name not in unmoved:
+                    found[name] = _reaching(found[name], boost.amounts)
+            found[boost.group] = _owed(found[boost.group], boost.amounts, 1)
         if giver:
             found[giver] = _owed(found[giver], boost.amounts, -1)
     return found
@@ -222,7 +224,7 @@ def _boosted_users(
     """Return the users' own limits with what boosts add to the cards of one user."""
     found = dict(users)
     for boost in boosts:
-        if boost.user is None or boost.group not in groups:
+        if boost.user is None or boost.group is None or boost.group not in groups:
             continue
         own = found.get(boost.user, UserLimits())
         common = groups[boost.group].user.gpu_milli

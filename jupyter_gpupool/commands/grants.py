@@ -73,11 +73,12 @@ def _reserve(client: Client, options: Options) -> Reply:
 def _maintenance_arguments(parser: Parser) -> None:
     _cards(parser)
     _term(parser)
+    _source(parser)
     _end(parser, "maintenance")
 
 
 def _maintenance(client: Client, options: Options) -> Reply:
-    return _set_apart(client, options, {"maintenance": True})
+    return _set_apart(client, options, {"maintenance": True, **_given(options, "out_of")})
 
 
 def _set_apart(client: Client, options: Options, whom: dict[str, Any]) -> Reply:
@@ -237,7 +238,7 @@ def _whom(parser: Parser) -> None:
 
 def _term(parser: Parser) -> None:
     parser.add_argument(
-        "--from", dest="start", metavar="TIME", help='from when: 2026-07-01, "2026-07-01 18:00", 2h'
+        "--from", dest="start", metavar="TIME", help='from when: 2026-07-01, "2026-07-01 18:00", 18:00, 2h'
     )
     parser.add_argument(
         "--until", metavar="TIME", help="until when: likewise; a duration counts from the start"

@@ -43,8 +43,10 @@ def _of_day(calendar: Calendar, zone: ZoneInfo, day: date) -> Iterator[Window]:
     weekday = _counts_as(calendar, day)
     for rule in calendar.weekly:
         if weekday in rule.days:
-            end_day = day + timedelta(days=rule.ends_next_day)
-            yield _instant(day, rule.start, zone, _FIRST), _instant(end_day, rule.end, zone, _SECOND)
+            midnight = datetime(day.year, day.month, day.day)
+            start = midnight + timedelta(minutes=rule.start)
+            end = midnight + timedelta(days=rule.ends_next_day, minutes=rule.end)
+            yield instant(start, zone), instant(end, zone, second=True)
 
 
 def _counts_as(calendar: Calendar, day: date) -> int:
@@ -58,12 +60,12 @@ def _counts_as(calendar: Calendar, day: date) -> int:
     return day.weekday()
 
 
-def _instant(day: date, minutes: int, zone: ZoneInfo, fold: int) -> int:
-    """Return the UTC second at which `minutes` after the day's midnight are on the local clock."""
-    local = datetime(day.year, day.month, day.day) + timedelta(minutes=minutes)
-    instant = _utc(local, zone, fold)
-    if datetime.fromtimestamp(instant, zone).replace(tzinfo=None, fold=0) == local:
-        return instant
+def instant(local: datetime, zone: ZoneInfo, *, second: bool = False) -> int:
+    """Return the UTC second at which the clocks of a zone show `local`: the first time, or the second."""
+    local = local.replace(microsecond=0)
+    found = _utc(local, zone, _SECOND if second else _FIRST)
+    if datetime.fromtimestamp(found, zone).replace(tzinfo=None, fold=0) == local:
+        return found
     return _end_of_gap(local, zone)
 
 

@@ -12,7 +12,6 @@ from jupyter_gpupool.ledger.database import Change
 from jupyter_gpupool.ledger.extension import extended
 from jupyter_gpupool.ledger.grant_records import NewRequest, RequestRecord, RequestState
 from jupyter_gpupool.ledger.records import Job, SessionRecord
-from jupyter_gpupool.policy.model import UserLimits
 from jupyter_gpupool.policy.units import UnitError, format_duration, parse_duration
 from jupyter_gpupool.service.errors import ApiError, conflict, invalid, not_found
 from jupyter_gpupool.service.grant_wire import (
@@ -23,8 +22,10 @@ from jupyter_gpupool.service.grant_wire import (
     ReservationRequest,
     TimeWish,
 )
-from jupyter_gpupool.service.granting import Desk, wanted
-from jupyter_gpupool.service.terms import term
+from jupyter_gpupool.service.granting import Desk, limit_to_raise, wanted
+from jupyter_gpupool.service.reserving import wanted_cards
+from jupyter_gpupool.service.submission import limits_of
+from jupyter_gpupool.service.terms import is_duration, term
 from jupyter_gpupool.service.wire import Body, check
 
 MOST_OPEN = 20
@@ -32,12 +33,14 @@ MOST_OPEN = 20
 
 
 def new_request(body: NewGrantRequest, group: str, desk: Desk) -> NewRequest:
-    """Return the request that somebody makes, for a group of theirs.
+    """Return the request that somebody makes, for a group of theirs; of more time, for that of the work.
 
     Raises
     ------
     ApiError
-        What it asks for cannot be read, or too many wait for an answer already.
+        What it asks for cannot be read or granted by anybody, or too many wait for an answer already.
+    IllegalTransition
+        The work that is to have more time has ended.
     """
     user = desk.who.user
     waiting = [one for one in desk.ledger.grants.requests.values() if one.user == user and is_open(one)]
@@ -48,7 +51,9 @@ def new_request(body: NewGrantRequest, group: str, desk: Desk) -> NewRequest:
         )
     wants = {**_for_whom(body, group, user), **body.wants}
     wish = check(WISHES[body.kind], wants, within="wants")
-    _can_be_read(body.kind, wish, desk)
+    _can_be_granted(body.kind, wish, desk)
+    if isinstance(wish, TimeWish):
+        group = _own_work(wish, desk).group
     return NewRequest(body.kind, user, group, wish.model_dump(exclude_defaults=True), body.because.strip())
 
 
@@ -95,7 +100,7 @@ def more_time(wish: TimeWish, record: RequestRecord, desk: Desk) -> Change:
         It would be longer than the policy allows.
     """
     work, more = work_of(wish.work, desk), _seconds(wish)
-    limits = desk.policy.groups[work.group].user if work.group in desk.policy.groups else UserLimits()
+    limits = limits_of(desk.frame, work.group, work.owner)
     most = limits.job_time if isinstance(work, Job) else limits.session_time
     if most is not None and work.limit_s + more > most and not desk.who.admin:
         raise ApiError(
@@ -121,16 +126,17 @@ def _seconds(wish: TimeWish) -> int:
 def text_of(record: RequestRecord | NewRequest) -> str:
     """Say what is asked for: ``2 GPUs more for ada in vision until 3d``."""
     wants = record.wants
-    since = f" from {wants['start']}" if wants.get("start") else ""
-    until = f"{since} until {wants['until']}" if wants.get("until") else ""
+    since = _words("from", "in", wants.get("start"))
+    until = since + _words("until", "for", wants.get("until"))
     if record.kind == "time":
         return f"{wants['time']} more for {wants['work']}"
     if record.kind == "reservation":
         whom = ", ".join((*wants.get("groups", ()), *wants.get("users", ())))
         return f"{_cards_text(wants)} set apart for {whom}{until}"
-    names = {"gpus": "GPUs", "cpus": "CPU cores", "mem": "of host memory", "gpu_hours": "GPU hours"}
-    parts = [f"{wants[key]} {name}" for key, name in names.items() if key in wants]
-    parts += [f"{amount} {type_} GPUs" for type_, amount in wants.get("gpus_by_type", {}).items()]
+    names = {"gpus": "GPU", "cpus": "CPU core", "gpu_hours": "GPU hour"}
+    parts = [_several(wants[key], name) for key, name in names.items() if key in wants]
+    parts += [_several(amount, f"{type_} GPU") for type_, amount in wants.get("gpus_by_type", {}).items()]
+    parts += [f"{wants['mem']} of host memory"] if "mem" in wants else []
     whom = f"{wants['user']} in {wants['group']}" if wants.get("user") else wants["group"]
     return f"{', '.join(parts)} more for {whom}{until}"
 
@@ -146,26 +152,47 @@ def _for_whom(body: NewGrantRequest, group: str, user: str) -> dict[str, Any]:
     return {}
 
 
-def _can_be_read(kind: str, wish: Body, desk: Desk) -> None:
-    """Refuse now what could not be read at the approval."""
+def _own_work(wish: TimeWish, desk: Desk) -> Job | SessionRecord:
+    work = work_of(wish.work, desk)
+    if work.owner != desk.who.user:
+        raise not_found(f"job or lease {wish.work} of yours", "See: jupyter gpupool jobs")
+    return work
+
+
+def _can_be_granted(kind: str, wish: Body, desk: Desk) -> None:
+    """Refuse now what nobody could approve."""
     if isinstance(wish, BoostRequest):
         desk.group(wish.group)
         amounts, budget = wanted(wish)
         if kind == "budget" and (amounts or not budget):
             raise invalid("A higher budget is asked for in GPU hours.", "Write --gpu-hours and nothing else.")
+        if wish.user is not None:
+            limit_to_raise(wish.group, wish.user, amounts, budget, desk)
         if wish.until is not None:
             term(wish.start, wish.until, desk.policy.zone, desk.now)
         elif amounts:
             raise invalid("until is missing: whatever is granted has an end.", "Write --until, a date or 3d.")
     elif isinstance(wish, ReservationRequest):
-        for group in wish.groups:
-            desk.group(group)
+        wanted_cards(wish, desk)
         term(wish.start, wish.until, desk.policy.zone, desk.now)
     elif isinstance(wish, TimeWish):
-        _seconds(wish)
+        more = _seconds(wish)
+        extended(_own_work(wish, desk), more, desk.ledger.leases)
+
+
+def _words(moment: str, duration: str, text: str | None) -> str:
+    """Write one end of a term: `` until 18:00``, `` for 3d``."""
+    if not text:
+        return ""
+    return f" {duration if is_duration(text) else moment} {text}"
+
+
+def _several(amount: Any, thing: str) -> str:
+    return f"{amount} {thing}" if str(amount).strip() == "1" else f"{amount} {thing}s"
 
 
 def _cards_text(wants: Any) -> str:
     where = [wants[key] for key in ("gpu_type", "node", "partition") if wants.get(key)]
-    what = ", ".join(wants.get("cards", ())) or f"{wants.get('gpus') or 'all'} GPUs"
+    number = _several(wants["gpus"], "GPU") if "gpus" in wants else "all GPUs"
+    what = ", ".join(wants.get("cards", ())) or number
     return f"{what} ({', '.join(where)})" if where else what

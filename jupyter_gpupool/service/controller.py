@@ -451,7 +451,7 @@ class Controller:
 
     def _frame(self, policy: Policy) -> Frame:
         now = self.now
-        grants = current(self.ledger, now)
+        grants = current(self.ledger, policy, now)
         return frame_of(policy, self.pool, self.health, now, self._slots, socket.gethostname(), grants)
 
     def _expect(self, moment: int | None) -> None:

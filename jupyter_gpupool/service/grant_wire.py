@@ -6,12 +6,14 @@ amounts and times stay as they were typed until they are judged.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from jupyter_gpupool.service.wire import Body, Typed
 
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00-\x1f]*$")]
+"""A user's name."""
 Sentence = Field(default="", max_length=1000)
 Said = Field(min_length=1, max_length=1000)
 
@@ -24,7 +26,7 @@ class BoostRequest(Body):
     """
 
     group: str = Field(max_length=255)
-    user: str | None = Field(default=None, max_length=255)
+    user: Name | None = None
     gpus: Typed = None
     gpus_by_type: dict[str, Typed] = Field(default_factory=dict)
     cpus: Typed = None
@@ -49,7 +51,7 @@ class ReservationRequest(Body):
     partition: str | None = None
     gpu_type: str | None = None
     groups: list[str] = Field(default_factory=list)
-    users: list[str] = Field(default_factory=list)
+    users: list[Name] = Field(default_factory=list)
     maintenance: bool = False
     start: str | None = None
     until: str

@@ -6,13 +6,14 @@ owed, each refusal with the numbers. Never: writing it down, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 from jupyter_gpupool.frame import Frame
 from jupyter_gpupool.ledger.budgets import GPU_HOUR
 from jupyter_gpupool.ledger.grant_records import BoostRecord, NewBoost
+from jupyter_gpupool.ledger.records import CardRecord
 from jupyter_gpupool.ledger.store import Ledger
 from jupyter_gpupool.policy import units
 from jupyter_gpupool.policy.model import Policy
@@ -203,8 +204,14 @@ def _giver(body: BoostRequest, amounts: Mapping[str, int], desk: Desk) -> str | 
     outranked(body.group, desk)
 
 
-def _within_quota(group: str, user: str, amounts: Mapping[str, int], budget: int, desk: Desk) -> None:
-    """Refuse a user's boost of anything but cards, or of more cards than the group is owed."""
+def limit_to_raise(group: str, user: str, amounts: Mapping[str, int], budget: int, desk: Desk) -> int:
+    """Return how many cards a user may hold, which is all that can be raised of one user.
+
+    Raises
+    ------
+    ApiError
+        Something else is to be raised, or nothing bounds them.
+    """
     if set(amounts) != {GPU} or budget:
         raise invalid("Of one user only the number of cards is bounded.", "Write --gpus and nothing else.")
     own = desk.frame.users.get(user)
@@ -212,6 +219,12 @@ def _within_quota(group: str, user: str, amounts: Mapping[str, int], budget: int
     limit = common if own is None or own.gpu_milli is None else own.gpu_milli
     if limit is None:
         raise invalid(f"Nothing bounds the cards of {user}: there is no limit to raise.")
+    return limit
+
+
+def _within_quota(group: str, user: str, amounts: Mapping[str, int], budget: int, desk: Desk) -> None:
+    """Refuse a user's boost of anything but cards, or of more cards than the group is owed."""
+    limit = limit_to_raise(group, user, amounts, budget, desk)
     owed = desk.frame.groups[group].quota.quota.get(GPU, 0)
     if limit + amounts[GPU] > owed and not desk.who.admin:
         raise ApiError(
@@ -262,8 +275,8 @@ def _cards_of(models: Mapping[str, str], card: str, resource: str) -> int:
     return 1000 if type_ != resource and is_type(models.get(card, ""), type_) else 0
 
 
-def typed_resources(policy: Policy, group: str, cards: list[Gpu]) -> dict[str, int]:
+def typed_resources(policy: Policy, group: str, cards: Iterable[Gpu | CardRecord]) -> dict[str, int]:
     """Return what reserved cards take of what a group's quota names."""
     models = {gpu.uuid: gpu.model for gpu in cards}
     named = [resource for resource in policy.groups[group].quota.amounts() if resource.startswith(GPU)]
-    return {r: sum(_cards_of(models, gpu.uuid, r) for gpu in cards) for r in dict.fromkeys([GPU, *named])}
+    return {r: sum(_cards_of(models, uuid, r) for uuid in models) for r in dict.fromkeys([GPU, *named])}

@@ -11,11 +11,12 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from jupyter_gpupool.policy.calendar import instant
 from jupyter_gpupool.service.errors import ApiError, invalid
 
 _WEEK = re.compile(r"(\d{4})-W(\d{1,2})")
 _MONTH = re.compile(r"(\d{4})-(\d{1,2})")
-_TIME = re.compile(r"(\d{1,2}):(\d{2})")
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 SOON_S = 60
 """By so much another machine's clock may be ahead."""
 
@@ -54,23 +55,48 @@ def moment(text: str, zone: ZoneInfo, now: int) -> int:
     ApiError
         It cannot be read, or is still to come.
     """
-    local = datetime.fromtimestamp(now, zone)
-    clock = _TIME.fullmatch(text.strip())
+    local = datetime.fromtimestamp(now, zone).replace(tzinfo=None)
     try:
-        if clock:
-            found = local.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            found -= timedelta(days=1) if found > local else timedelta()
+        clock = clock_of(text)
+        if clock is None:
+            seconds = instant_of(text, zone)
         else:
-            found = datetime.fromisoformat(text.strip())
-        found = found if found.tzinfo else found.replace(tzinfo=zone)
-        seconds = int(found.timestamp())
-    except (ValueError, OverflowError):
+            found = datetime.combine(local, clock)
+            seconds = instant(found - timedelta(days=found > local), zone)
+    except ValueError:
         raise invalid(f"{text!r} is no time.", 'Write it as "2026-10-12 03:00", or 03:00.') from None
     if seconds > now + SOON_S:
         raise invalid(
             f"{text} is still to come: what will be held then is not known.", "Name a time before now."
         )
     return min(seconds, now)
+
+
+def clock_of(text: str) -> time | None:
+    """Return a time of day written alone (``18:00``); None = it is something else.
+
+    Raises
+    ------
+    ValueError
+        No clock shows it.
+    """
+    found = _CLOCK.fullmatch(text.strip())
+    return time(int(found[1]), int(found[2])) if found else None
+
+
+def instant_of(text: str, zone: ZoneInfo, *, second: bool = False) -> int:
+    """Return the UTC second of a date, or a date with a time, as ISO 8601; without a zone it is the site's.
+
+    Of a local time that there is twice, it is the first, or the `second`.
+
+    Raises
+    ------
+    ValueError
+        It cannot be read, or lies in no year that clocks know.
+    """
+    moment = datetime.fromisoformat(text.strip())
+    _known(moment.date())
+    return int(moment.timestamp()) if moment.tzinfo else instant(moment, zone, second=second)
 
 
 def _first_of_week(text: str, today: date) -> date:

@@ -32,12 +32,12 @@ def new_reservation(body: ReservationRequest, desk: Desk, ends: Ends) -> NewRese
         A value cannot be read, the cards are reserved already, or are more than the giver owns.
     """
     start, end = term(body.start, body.until, desk.policy.zone, desk.now)
-    _beneficiaries(body, desk)
+    found, count = wanted_cards(body, desk)
     taken = [kept for kept in lasting(desk) if kept.start < end and kept.end > start]
-    if body.gpus is not None and not body.cards:
-        cards = _some(body, desk, taken, start, ends)
+    if count is not None:
+        cards = _some(found, count, desk, taken, start, ends)
     else:
-        cards = _named(body, desk)
+        cards = found
         _refuse_overlap(cards, taken, desk)
     giver = _giver(body, desk)
     if giver is not None:
@@ -53,6 +53,34 @@ def new_reservation(body: ReservationRequest, desk: Desk, ends: Ends) -> NewRese
         giver=giver,
         because=body.because.strip(),
     )
+
+
+def wanted_cards(body: ReservationRequest, desk: Desk) -> tuple[list[Gpu], int | None]:
+    """Return the cards that a request speaks of, and how many of them it wants; None = all.
+
+    Raises
+    ------
+    ApiError
+        It is for nobody who may have it, or names no cards, or more than there are.
+    """
+    _check_whom(body, desk)
+    if body.cards:
+        if body.gpus is not None or body.node or body.partition or body.gpu_type:
+            raise invalid(
+                "Cards are named one by one, or by their number.", "Write either --cards or --gpus."
+            )
+        named = [gpu for text in body.cards for gpu in _matching(text, desk.frame.gpus)]
+        return list({gpu.uuid: gpu for gpu in named}.values()), None
+    if body.gpus is None and body.node is None:
+        raise invalid("Which cards?", "Write --cards node1:0-3, or --gpus 4, or --node node1 for all of it.")
+    count = None if body.gpus is None else _count(body)
+    found = _candidates(body, desk)
+    if count is not None and count > len(found):
+        raise invalid(
+            f"{counted(count, 'card')} cannot be reserved of {counted(len(found), 'card')}.",
+            "Reserve fewer, or elsewhere.",
+        )
+    return found, count
 
 
 def lasting(desk: Desk) -> list[ReservationRecord]:
@@ -95,18 +123,19 @@ def cards_text(uuids: Iterable[str], gpus: Iterable[Gpu]) -> str:
     return "; ".join([*known, *sorted(wanted)])
 
 
-def _beneficiaries(body: ReservationRequest, desk: Desk) -> None:
+def _check_whom(body: ReservationRequest, desk: Desk) -> None:
     whom = [*map(desk.group, body.groups), *body.users]
     if body.maintenance and whom:
         raise invalid("Maintenance is for nobody.", "Name no group and no user, or reserve for them.")
     if not body.maintenance and not whom:
         raise invalid("A reservation is for somebody.", "Name a group with --for, or a user with --user.")
-    if body.maintenance and not desk.who.admin:
-        raise forbidden("Only an administrator sets cards apart for maintenance.")
 
 
 def _giver(body: ReservationRequest, desk: Desk) -> str | None:
-    """Return the group whose quota it comes out of: the one named; for a manager, the one it is for."""
+    """Return the group whose quota it comes out of: the one named; for a manager, one that is managed.
+
+    That is the one it is for; else, if there is no other, the one that the manager has.
+    """
     if body.out_of is not None:
         giver = desk.group(body.out_of)
         if not desk.manages(giver):
@@ -114,8 +143,14 @@ def _giver(body: ReservationRequest, desk: Desk) -> str | None:
         return giver
     if desk.who.admin:
         return None
-    own = next((group for group in body.groups if desk.manages(group)), None)
-    return own or outranked(", ".join((*body.groups, *body.users)), desk)
+    if own := next((group for group in body.groups if desk.manages(group)), None):
+        return own
+    managed = [group for group in desk.policy.groups if desk.manages(group)]
+    if body.groups or not managed:
+        outranked(", ".join((*body.groups, *body.users)) or "maintenance", desk)
+    if len(managed) > 1:
+        raise invalid("Out of which group's quota?", f"Name it with --out-of: {', '.join(managed)}.")
+    return managed[0]
 
 
 def _candidates(body: ReservationRequest, desk: Desk) -> list[Gpu]:
@@ -137,22 +172,10 @@ def _candidates(body: ReservationRequest, desk: Desk) -> list[Gpu]:
         and (body.gpu_type is None or is_type(gpu.model, body.gpu_type))
     ]
     if not found:
-        raise invalid(f'No card there is of type "{body.gpu_type}".', "See: jupyter gpupool gpus")
+        asked = (("node", body.node), ("partition", body.partition), ("type", body.gpu_type))
+        named = ", ".join(f"{what} {name}" for what, name in asked if name is not None)
+        raise invalid(f"There is no card of {named}.", "See: jupyter gpupool gpus")
     return found
-
-
-def _named(body: ReservationRequest, desk: Desk) -> list[Gpu]:
-    """Return the cards that were named one by one, or all of the node."""
-    if body.cards:
-        if body.gpus is not None or body.node or body.partition or body.gpu_type:
-            raise invalid(
-                "Cards are named one by one, or by their number.", "Write either --cards or --gpus."
-            )
-        found = [gpu for text in body.cards for gpu in _matching(text, desk.frame.gpus)]
-        return list({gpu.uuid: gpu for gpu in found}.values())
-    if body.node is None:
-        raise invalid("Which cards?", "Write --cards node1:0-3, or --gpus 4, or --node node1 for all of it.")
-    return _candidates(body, desk)
 
 
 def _matching(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -169,12 +192,11 @@ def _matching(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _some(
-    body: ReservationRequest, desk: Desk, taken: list[ReservationRecord], start: Seconds, ends: Ends
+    found: list[Gpu], count: int, desk: Desk, taken: list[ReservationRecord], start: Seconds, ends: Ends
 ) -> list[Gpu]:
-    """Return so many cards, of one node if one has them; those first that are free by then."""
-    count = _count(body)
+    """Return so many of the cards, of one node if one has them; those first that are free by then."""
     reserved = {card for kept in taken for card in kept.cards}
-    free = [gpu for gpu in _candidates(body, desk) if gpu.uuid not in reserved and gpu.available]
+    free = [gpu for gpu in found if gpu.uuid not in reserved and gpu.available]
     if len(free) < count:
         raise _too_few(count, free, taken, desk)
     late = {

@@ -6,11 +6,13 @@ Owns: reading a start and an end. Never: the present; it comes in.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from jupyter_gpupool.policy.calendar import instant
 from jupyter_gpupool.policy.units import UnitError, format_duration, parse_duration
 from jupyter_gpupool.service.errors import ApiError, invalid
+from jupyter_gpupool.service.periods import clock_of, instant_of
 
 LONGEST_S = 366 * 86400
 SLACK_S = 300
@@ -24,9 +26,9 @@ def term(start: str | None, until: str, zone: ZoneInfo, now: int) -> tuple[int, 
     Parameters
     ----------
     start
-        A date, a date with a time, or a duration from now; None = now.
+        A date, a date with a time, the next time of day (``18:00``), or a duration from now; None = now.
     until
-        Likewise; a duration counts from the start. A date is its first instant, in `zone`.
+        Likewise; a duration and a time of day count from the start. A date is its first instant, in `zone`.
 
     Raises
     ------
@@ -49,23 +51,32 @@ def term(start: str | None, until: str, zone: ZoneInfo, now: int) -> tuple[int, 
     return begins, ends
 
 
+def is_duration(text: str) -> bool:
+    """Whether an end of a term is written as a length of time."""
+    return _DURATION.fullmatch(text.strip()) is not None
+
+
 def _moment(what: str, text: str, zone: ZoneInfo, base: int) -> int:
     written = text.strip()
     try:
         if found := _DURATION.fullmatch(written):
             return base + parse_duration(found[1], what=what)
-        moment = datetime.fromisoformat(written)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
+        clock = clock_of(written)
+        if clock is None:
+            return instant_of(written, zone, second=what == "until")
+        local = datetime.fromtimestamp(base, zone).replace(tzinfo=None)
+        today = datetime.combine(local, clock)
+        return instant(today + timedelta(days=today <= local), zone, second=what == "until")
     except UnitError as error:
         raise invalid(error.message, error.remedy) from None
-    except (ValueError, OverflowError):
+    except ValueError:
         raise _unreadable(what, text) from None
 
 
 def _unreadable(what: str, text: str) -> ApiError:
     return invalid(
         f"{what} {text!r} is no time.",
-        'Write a date (2026-07-01), a date with a time ("2026-07-01 18:00"), or a duration (3d).',
+        'Write a date (2026-07-01), a date with a time ("2026-07-01 18:00"), a time (18:00), or 3d.',
     )
 
 

@@ -277,6 +277,10 @@ def _sentence(model: type[BaseModel], error: ValidationError, within: str) -> Ap
             return invalid(f"{name} is missing.")
         case "literal_error":
             return invalid(f"{name} is {problem['input']!r}; it can be {problem['ctx']['expected']}.")
+        case "string_type" | "int_type" | "float_type" if where[-1] in ("str", "int", "float"):
+            return invalid(
+                f"{name.rpartition('.')[0]} is {problem['input']!r}; it can be a number or a text."
+            )
         case "value_error":
             return invalid(f"{name} does not fit: {problem['ctx']['error']}.")
         case _:

@@ -8,7 +8,7 @@ import pytest
 
 TEAM = """
 partitions: {all: {gpus: ["*:*"], for: [session, job]}}
-groups: {team: {quota: {gpus: 2}, user: {queued_jobs: 2, job_time: 2h}}}
+groups: {team: {quota: {gpus: 2}, limit: {gpus: 2}, user: {queued_jobs: 2, job_time: 2h}}}
 default_group: team
 """
 
@@ -35,6 +35,7 @@ def call(start_once: Any) -> Any:
         ({"priority": "hgh"}, "invalid_option", ["hgh", "high"]),
         ({"group": "other"}, "not_a_member", ["other"]),
         ({"entry": {"argv": []}}, "invalid_option", ["argv"]),
+        ({"resources": {"gpus": True}}, "invalid_option", ["resources.gpus is True", "a number or a text"]),
         ({"kind": "dance"}, "invalid_option", ["dance"]),
     ],
 )

@@ -303,13 +303,39 @@ def test_a_manager_reserves_out_of_the_groups_quota(pool: Pool) -> None:
     assert pool.done("ada", "DELETE", f"reservations/{kept['id']}")["phase"] == "over"
 
 
-def test_maintenance_is_for_nobody_and_by_administrators(pool: Pool) -> None:
+def test_a_manager_reserves_for_one_user_out_of_the_only_group_there_is_to_manage(pool: Pool) -> None:
+    body = {"gpus": 1, "users": ["bob"], "until": "2h"}
+    assert pool.done("ada", "POST", "reservations", body)["out_of"] == "vision"
+    assert pool.refused("grace", "POST", "reservations", body) == (422, "Out of which group's quota?")
+    assert pool.refused("bob", "POST", "reservations", body)[0] == 403
+
+
+def test_maintenance_by_a_manager_comes_out_of_the_groups_quota(pool: Pool) -> None:
+    body = {"cards": ["node1:0-1"], "maintenance": True, "until": "2h", "because": "New cables."}
+    kept = pool.done("ada", "POST", "reservations", body)
+    assert (kept["maintenance"], kept["out_of"]) == (True, "vision")
+    assert pool.group("bob", "vision")["quota"]["gpus_milli"] == 0
+    assert pool.group("cy", "speech")["quota"]["gpus_milli"] == 3000
+    pool.done("ada", "DELETE", f"reservations/{kept['id']}")
+    assert pool.group("bob", "vision")["quota"]["gpus_milli"] == 2000
+    status, message = pool.refused("ada", "POST", "reservations", body | {"cards": ["node1:*"]})
+    assert (status, "vision is owed 2 cards" in message) == (409, True)
+
+
+@pytest.mark.parametrize(("whom", "owed"), [(["vision"], 2000), (["speech"], 1000)])
+def test_cards_for_another_group_are_not_owed_to_the_giver(pool: Pool, whom: list[str], owed: int) -> None:
+    body = {"cards": ["node1:0"], "groups": whom, "out_of": "vision", "until": "2h"}
+    pool.done("ada", "POST", "reservations", body)
+    assert pool.group("bob", "vision")["quota"]["gpus_milli"] == owed
+
+
+def test_maintenance_is_for_nobody_and_ended_by_who_set_it(pool: Pool) -> None:
     body = {"node": "node2", "maintenance": True, "start": "1d", "until": "4h", "because": "New fans."}
     kept = pool.done("root", "POST", "reservations", body)
     assert cards(kept) == ["node2:0", "node2:1", "node2:2", "node2:3"]
     assert (kept["maintenance"], kept["groups"]) == (True, [])
     assert pool.done("bob", "GET", "reservations")["reservations"][0]["because"] == "New fans."
-    assert pool.refused("ada", "POST", "reservations", body)[0] == 403
+    assert pool.refused("bob", "POST", "reservations", body)[0] == 403
     assert pool.refused("ada", "DELETE", f"reservations/{kept['id']}")[0] == 403
 
 
@@ -327,7 +353,14 @@ def test_maintenance_is_for_nobody_and_by_administrators(pool: Pool) -> None:
         ({"groups": ["vision"]}, "Which cards?"),
         ({"gpus": 1, "groups": ["vison"]}, 'There is no group "vison".'),
         ({"gpus": 1, "groups": ["vision"], "node": "node9"}, 'There is no node "node9".'),
-        ({"gpus": 1, "groups": ["vision"], "gpu_type": "h200"}, 'No card there is of type "h200".'),
+        ({"gpus": 1, "groups": ["vision"], "gpu_type": "h200"}, "There is no card of type h200."),
+        ({"gpus": 9, "groups": ["vision"]}, "9 cards cannot be reserved of 8 cards."),
+        (
+            {"gpus": 1, "groups": ["vision"], "node": "node1", "partition": "training"},
+            "There is no card of node node1, partition training.",
+        ),
+        ({"gpus": 1, "users": [""]}, "users.0 does not fit"),
+        ({"gpus": 1, "users": ["a\0b"]}, "users.0 does not fit"),
         ({"gpus": 0, "groups": ["vision"]}, 'gpus "0" is too small.'),
         ({"gpus": 1, "groups": ["vision"], "until": ""}, "until '' is no time."),
     ],
@@ -349,7 +382,7 @@ def asked(pool: Pool, user: str, kind: str, wants: dict[str, Any], **more: Any) 
 def test_a_user_asks_and_the_manager_approves_with_a_sentence(pool: Pool) -> None:
     request = asked(pool, "bob", "boost", {"gpus": 1, "until": "2d"})
     assert (request["state"], request["group"]) == ("open", "vision")
-    assert request["text"] == "1 GPUs more for bob in vision until 2d"
+    assert request["text"] == "1 GPU more for bob in vision for 2d"
     assert [one["id"] for one in pool.done("ada", "GET", "requests")["requests"]] == [request["id"]]
     assert not pool.done("cy", "GET", "requests")["requests"]
     path = f"requests/{request['id']}/approve"
@@ -394,7 +427,7 @@ def test_what_the_manager_could_not_grant_an_approval_does_not_grant_either(pool
 def test_a_reservation_that_was_asked_for_comes_out_of_the_groups_quota(pool: Pool) -> None:
     wants = {"gpus": 2, "node": "node2", "start": "1d", "until": "2h"}
     request = asked(pool, "bob", "reservation", wants)
-    assert request["text"] == "2 GPUs (node2) set apart for bob from 1d until 2h"
+    assert request["text"] == "2 GPUs (node2) set apart for bob in 1d for 2h"
     pool.done("ada", "POST", f"requests/{request['id']}/approve", {"answer": "For the demo."})
     kept = pool.done("bob", "GET", "reservations")["reservations"][0]
     assert (cards(kept), kept["users"], kept["out_of"]) == (["node2:0", "node2:1"], ["bob"], "vision")
@@ -455,6 +488,17 @@ def test_a_session_gets_more_time(pool: Pool) -> None:
         ("bob", "boost", {"cards": 1}, 422, "cards"),
         ("bob", "budget", {"gpus": 1, "until": "1d"}, 422, "A higher budget is asked for in GPU hours."),
         ("bob", "reservation", {"gpus": 1, "until": "soon"}, 422, "until 'soon' is no time."),
+        ("bob", "boost", {"cpus": 1, "until": "1d"}, 422, "Of one user only the number of cards"),
+        (
+            "bob",
+            "boost",
+            {"gpus": 1, "until": "1d", "user": "cy", "group": "speech"},
+            422,
+            "no limit to raise",
+        ),
+        ("bob", "reservation", {"gpus": 99, "until": "1h"}, 422, "99 cards cannot be reserved of 8 cards"),
+        ("bob", "reservation", {"cards": ["node7:1"], "until": "1h"}, 422, "names no card"),
+        ("bob", "reservation", {"gpus": 1, "until": "1h", "maintenance": True}, 422, "for nobody"),
         ("bob", "time", {"work": 999_999, "time": "1h"}, 404, "There is no job or lease 999999"),
         ("bob", "time", {"work": 999_999, "time": "long"}, 422, "is not a duration"),
         ("eve", "boost", {"gpus": 1, "until": "1d"}, 422, "group"),
@@ -467,6 +511,19 @@ def test_a_request_that_nobody_could_grant_is_refused_at_once(
     found = pool.refused(user, "POST", "requests", body)
     assert found[0] == status, found
     assert message in found[1]
+
+
+def test_more_time_is_decided_in_the_group_of_the_work_and_asked_for_before_its_end(pool: Pool) -> None:
+    job = pool.submit("eve", "true", resources={"gpus": 0})
+    pool.wait(job["id"], "completed")
+    body = {"kind": "time", "wants": {"work": job["id"], "time": "1h"}, "because": "Please."}
+    assert pool.refused("eve", "POST", "requests", body)[0] == 409
+    job = pool.submit("eve", resources={"gpus": 0})
+    wish = {"work": job["id"], "time": "1h"}
+    request = asked(pool, "eve", "time", wish)
+    assert request["group"] == "pool"
+    assert pool.refused("ada", "POST", f"requests/{request['id']}/approve", {"answer": "Yes."})[0] == 404
+    pool.done("root", "POST", f"requests/{request['id']}/approve", {"answer": "Yes."})
 
 
 def test_more_time_is_for_ones_own_work(pool: Pool) -> None:

@@ -65,6 +65,7 @@ def test_what_is_no_period_is_refused(query, says):
         ("2026-10-12", "2026-10-12 00:00"),
         ("11:30", "2026-10-28 11:30"),
         ("12:30", "2026-10-27 12:30"),
+        ("2026-03-29 02:30", "2026-03-29 03:00"),
     ],
 )
 def test_moments(text, found):
@@ -78,6 +79,8 @@ def test_moments(text, found):
         ("25:00", "is no time"),
         ("2026-11-01 00:00", "still to come"),
         ("", "is no time"),
+        ("0001-01-01", "is no time"),
+        ("1066-10-14", "is no time"),
     ],
 )
 def test_what_is_no_moment_of_the_past_is_refused(text, says):
