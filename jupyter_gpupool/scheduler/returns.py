@@ -40,7 +40,7 @@ class Returns:
         self._asked = {stop.lease: stop.taker for stop in stops}
         self._takers = {stop.taker for stop in stops}
         self._claimed: dict[frozenset[str], int] = {}
-        self._found: dict[tuple[str, frozenset[str]], Returning] = {}
+        self._found: dict[tuple[str, str, frozenset[str]], Returning] = {}
 
     def facts(self, work: Work, options: Sequence[Option], *, reached: bool) -> Facts | None:
         """Say who holds what `work` is owed, or leaves for it; None when nobody does.
@@ -58,7 +58,7 @@ class Returns:
         if not self._over or not self._board.inside(work):
             return None
         where = frozenset(option.bay.partition for option in options)
-        found = self._back_to(work.group, where)
+        found = self._back_to(work, where)
         need = min(option.gpu_milli for option in options)
         idle = 1000 * sum(option.shelf.idle() for option in options)
         claimed = self._claimed.get(where, 0) + max(0, need - idle)
@@ -67,17 +67,20 @@ class Returns:
         self._claimed[where] = claimed
         return found.facts
 
-    def _back_to(self, group: str, where: frozenset[str]) -> Returning:
-        """Return what others hold that `group` is owed."""
-        key = group, where
+    def _back_to(self, work: Work, where: frozenset[str]) -> Returning:
+        """Return what others hold that the group of `work` is owed, and for a session all jobs that leave."""
+        key = work.kind, work.group, where
         found = self._found.get(key)
         if found is None:
-            chain = self._board.limits.upward(group)
+            chain = self._board.limits.upward(work.group)
             others = [
                 lease
                 for lease, above, top in self._over
-                if (top != chain[-1] if above else self._is_above(lease.group, chain))
-                and lease.placement.partition in where
+                if lease.placement.partition in where
+                and (
+                    (top != chain[-1] if above else self._is_above(lease.group, chain))
+                    or (work.kind == "session" and self._leaves(lease))
+                )
             ]
             found = self._found[key] = self._told(others) if others else NOTHING
         return found

@@ -351,6 +351,17 @@ def message(snapshot: Snapshot, now: int, work: int) -> str:
     return explain(plan(snapshot, now).verdicts[work], snapshot).message
 
 
+def test_a_session_hears_which_job_leaves_for_it(pool: Any) -> None:
+    lent = pool.lease(pool.job(1, limit=1000, resumable=True, grace=20), card(pool, 0), 1110, start=110)
+    snapshot = site(pool, [pool.session(2)], [lent], cards=1)
+    told = "Waits for job 1 of a, asked to stop and gone by 00:02 UTC."
+    decided = plan(snapshot, 120)
+    assert [stop.cause for stop in decided.stops] == ["session"]
+    assert explain(decided.verdicts[2], snapshot).message == told
+    asked = replace(snapshot, leases=(replace(lent, asked=120),), promises=decided.promises)
+    assert message(asked, 125, 2) == told
+
+
 def test_a_job_hears_when_cards_are_lent_next(pool: Any) -> None:
     hour = 3600
     busy = pool.lease(pool.job(9), pool.gpus(1, first=2), 5 * hour)
