@@ -40,7 +40,7 @@ class Returns:
         self._asked = {stop.lease: stop.taker for stop in stops}
         self._takers = {stop.taker for stop in stops}
         self._claimed: dict[frozenset[str], int] = {}
-        self._found: dict[tuple[str, str, frozenset[str]], Returning] = {}
+        self._found: dict[object, Returning] = {}
 
     def facts(self, work: Work, options: Sequence[Option], *, reached: bool) -> Facts | None:
         """Say who holds what `work` is owed, or leaves for it; None when nobody does.
@@ -55,10 +55,11 @@ class Returns:
         if work.id in self._takers:
             leases = self._board.snapshot.leases
             return self._told([lease for lease in leases if self._asked.get(lease.id) == work.id]).facts
-        if not self._over or not self._board.inside(work):
+        owed = self._board.inside(work)
+        if not self._over or not (owed or work.kind == "session"):
             return None
         where = frozenset(option.bay.partition for option in options)
-        found = self._back_to(work, where)
+        found = self._back_to(work, where, owed=owed)
         need = min(option.gpu_milli for option in options)
         idle = 1000 * sum(option.shelf.idle() for option in options)
         claimed = self._claimed.get(where, 0) + max(0, need - idle)
@@ -67,9 +68,9 @@ class Returns:
         self._claimed[where] = claimed
         return found.facts
 
-    def _back_to(self, work: Work, where: frozenset[str]) -> Returning:
-        """Return what others hold that the group of `work` is owed, and for a session all jobs that leave."""
-        key = work.kind, work.group, where
+    def _back_to(self, work: Work, where: frozenset[str], *, owed: bool) -> Returning:
+        """Return what others hold that the group of `work` is `owed`, and for a session jobs that leave."""
+        key = work.kind, work.group, where, owed
         found = self._found.get(key)
         if found is None:
             chain = self._board.limits.upward(work.group)
@@ -78,8 +79,8 @@ class Returns:
                 for lease, above, top in self._over
                 if lease.placement.partition in where
                 and (
-                    (top != chain[-1] if above else self._is_above(lease.group, chain))
-                    or (work.kind == "session" and self._leaves(lease))
+                    (work.kind == "session" and self._leaves(lease))
+                    or (owed and (top != chain[-1] if above else self._is_above(lease.group, chain)))
                 )
             ]
             found = self._found[key] = self._told(others) if others else NOTHING

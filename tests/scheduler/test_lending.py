@@ -351,9 +351,11 @@ def message(snapshot: Snapshot, now: int, work: int) -> str:
     return explain(plan(snapshot, now).verdicts[work], snapshot).message
 
 
-def test_a_session_hears_which_job_leaves_for_it(pool: Any) -> None:
+@pytest.mark.parametrize("owned", [100, 1])
+def test_a_session_hears_which_job_leaves_for_it(pool: Any, owned: int) -> None:
+    """What its group's jobs hold on lent cards is no matter to a session."""
     lent = pool.lease(pool.job(1, limit=1000, resumable=True, grace=20), card(pool, 0), 1110, start=110)
-    snapshot = site(pool, [pool.session(2)], [lent], cards=1)
+    snapshot = site(pool, [pool.session(2)], [lent], cards=1, groups=[pool.group("a", owned)])
     told = "Waits for job 1 of a, asked to stop and gone by 00:02 UTC."
     decided = plan(snapshot, 120)
     assert [stop.cause for stop in decided.stops] == ["session"]
