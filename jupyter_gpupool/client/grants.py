@@ -12,7 +12,7 @@ from jupyter_gpupool.client.text import Clock, memory, sentence, table, thousand
 
 Json = Mapping[str, Any]
 
-NAMES = {"gpus_milli": "GPUs", "cpus_milli": "CPU cores"}
+NAMES = {"gpus_milli": "GPU", "cpus_milli": "CPU core"}
 
 
 def cards_text(cards: Iterable[Json]) -> str:
@@ -40,9 +40,9 @@ def amounts_text(boost: Json) -> str:
         if name == "memory_mib":
             parts.append(f"{memory(amount)} of host memory")
         else:
-            parts.append(f"{thousandths(amount)} {kind + ' ' if kind else ''}{NAMES.get(name, name)}")
+            parts.append(_several(thousandths(amount), f"{kind} {NAMES[name]}".lstrip()))
     if boost["gpu_hours"]:
-        parts.append(f"{boost['gpu_hours']:g} GPU hours")
+        parts.append(_several(f"{boost['gpu_hours']:g}", "GPU hour"))
     return ", ".join(parts)
 
 
@@ -176,8 +176,11 @@ def standing(group: Json, clock: Clock | None = None) -> list[str]:
 
 
 def _loan(loan: Json) -> str:
-    cards = "GPU" if loan["gpus_milli"] == 1000 else "GPUs"
-    return f"{thousandths(loan['gpus_milli'])} {cards}"
+    return _several(thousandths(loan["gpus_milli"]), "GPU")
+
+
+def _several(amount: str, thing: str) -> str:
+    return f"{amount} {thing}" if amount == "1" else f"{amount} {thing}s"
 
 
 def _left(found: Iterable[Json], clock: Clock | None) -> list[str]:

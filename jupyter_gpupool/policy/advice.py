@@ -18,10 +18,10 @@ from jupyter_gpupool.policy.problems import Path, dotted
 if TYPE_CHECKING:
     from jupyter_gpupool.policy.model import Policy
 
-_NOT_YET = {
-    "storage/min_free": "the disk's free space is not watched",
+_PARTLY = {
+    "storage/min_free": "not active for jobs; with less free only administrators are told",
+    "enforce": "not active for memory; use above a slice is only observed",
 }
-_PARTLY = {"enforce": "not active for memory; use above a slice is only observed"}
 _AS_IT_IS = {"enforce": "observe"}
 _NAMED = 3
 
@@ -31,8 +31,7 @@ def inactive(policy: Policy) -> list[str]:
     written = policy.model_dump(exclude_unset=True, by_alias=True)
     paths = [path for path, value in _walk(written) if value and _AS_IT_IS.get(dotted(path)) != value]
     sentences = []
-    told = {pattern: f"not active in this version; {holds}" for pattern, holds in _NOT_YET.items()} | _PARTLY
-    for pattern, sentence in told.items():
+    for pattern, sentence in _PARTLY.items():
         keys = [dotted(p) for p in paths if _matches(p, pattern)]
         if keys:
             sentences.append(f"{_listed(keys)}: {sentence}.")

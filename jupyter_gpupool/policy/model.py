@@ -270,7 +270,7 @@ def _address(value: object) -> object:
 
 
 USER = "{user}"
-_ADDRESS = re.compile(r"[^\s@<>,;:{}()\[\]\"]+", re.ASCII)
+_ADDRESS = re.compile(r"(?:(?![@<>,;:{}()\[\]\"\\])[!-~])+")
 Address = Annotated[str, BeforeValidator(_address)]
 
 

@@ -79,7 +79,7 @@ def send_mail(url: str, message: EmailMessage, *, patience_s: float = PATIENCE_S
         raise Undelivered(sentence, for_good=min(codes) >= 500, alone=True) from None
     except smtplib.SMTPResponseException as error:
         raise Undelivered(f"The mail server {host} refuses ({error.smtp_code}).") from None
-    except (OSError, smtplib.SMTPException, ValueError) as error:
+    except (OSError, smtplib.SMTPException) as error:
         raise Undelivered(f"The mail server {host}:{port} cannot be used ({_kind(error)}).") from None
     if refused:
         raise Undelivered(f"The mail server {host} refuses {', '.join(refused)}.", for_good=True)
@@ -116,7 +116,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(url: str, text: str, *, patience_s: float = PATIENCE_S) -> None:
-    """Hand a line to a webhook.
+    """Hand lines to a webhook; nothing in them is taken for a command of Slack's, such as ``<!channel>``.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def post(url: str, text: str, *, patience_s: float = PATIENCE_S) -> None:
         The webhook cannot be reached, or refuses.
     """
     host = urlsplit(url).hostname
-    body = json.dumps({"text": text}).encode()
+    body = json.dumps({"text": _as_it_stands(text)}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
         urllib.request.build_opener(_NoRedirects).open(request, timeout=patience_s).close()
@@ -133,6 +133,10 @@ def post(url: str, text: str, *, patience_s: float = PATIENCE_S) -> None:
         raise Undelivered(f"The webhook at {host} refuses ({error.code}).") from None
     except (OSError, ValueError) as error:
         raise Undelivered(f"The webhook at {host} cannot be reached ({_kind(error)}).") from None
+
+
+def _as_it_stands(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _kind(error: BaseException) -> str:

@@ -13,9 +13,10 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from email.message import EmailMessage
 from itertools import groupby
 
-from jupyter_gpupool.client.text import plural
+from jupyter_gpupool.client.text import duration, plural
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.outbox import Channel, Message, Notice
 from jupyter_gpupool.ledger.records import Job
@@ -34,6 +35,8 @@ RECENT_S = 600
 """What a service did so shortly before it ended that it may not have told is told by the next."""
 LOOK_S = 60.0
 MOST_IN_ONE = 50
+LONGEST_S = 60
+"""A server that has not taken a message by then keeps the others waiting no longer."""
 CLOSING_S = 3.0
 SUBJECT = "[gpupool] "
 
@@ -223,15 +226,19 @@ class Notices:
         to, server = _addresses(notify, user), notify.smtp
         if not (server and to):
             return None
-        mail = channels.mail(
-            sender=notify.sender or f"gpupool@{socket.getfqdn()}",
-            to=to,
-            subject=SUBJECT + _subject(together),
-            text=_text(together),
-            id=f"gpupool-{together[0].at}-{together[0].id}-{together[-1].id}",
-            at=together[-1].at,
-        )
-        return lambda: channels.send_mail(server, mail)
+        sender = notify.sender or f"gpupool@{socket.getfqdn()}"
+        return lambda: channels.send_mail(server, _mail(sender, to, together))
+
+
+def _mail(sender: str, to: list[str], together: Sequence[Notice]) -> EmailMessage:
+    return channels.mail(
+        sender=sender,
+        to=to,
+        subject=SUBJECT + _subject(together),
+        text=_text(together),
+        id=f"gpupool-{together[0].at}-{together[0].id}-{together[-1].id}",
+        at=together[-1].at,
+    )
 
 
 def _addresses(notify: Notify, user: str | None) -> list[str]:
@@ -252,7 +259,7 @@ def _text(together: Sequence[Notice]) -> str:
 
 def _lines(together: Sequence[Notice], user: str | None) -> list[str]:
     """Return a line for each message; what a shared channel shows is the subject alone."""
-    lines = [notice.subject for notice in together[:MOST_IN_ONE]]
+    lines = [" ".join(notice.subject.split()) for notice in together[:MOST_IN_ONE]]
     return [*(line if user is None else f"{user}: {line}" for line in lines), *_rest_of(together)]
 
 
@@ -278,7 +285,7 @@ async def _beside(send: Callable[[], None]) -> Undelivered | None:
         except Undelivered as error:
             problem = error
         except Exception as error:
-            problem = Undelivered(f"A message could not be sent ({type(error).__name__}).")
+            problem = Undelivered(f"A message could not be sent ({type(error).__name__}).", alone=True)
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, problem)
 
@@ -287,4 +294,7 @@ async def _beside(send: Callable[[], None]) -> Undelivered | None:
             done.set_result(problem)
 
     threading.Thread(target=work, name="gpupool-notice", daemon=True).start()
-    return await done
+    try:
+        return await asyncio.wait_for(done, LONGEST_S)
+    except TimeoutError:
+        return Undelivered(f"A server took more than {duration(LONGEST_S)} for a message.")

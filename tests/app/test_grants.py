@@ -36,7 +36,7 @@ def test_a_boost_is_granted_listed_and_ended(here: Shell) -> None:
     lines = said(
         here, "boost", "everyone", "--gpus", "1", "--cpus", "2", "--until", "2h", "--because", "A demo."
     )
-    assert lines[0].split(" more until ")[0].split(": ")[1] == "everyone gets 1 GPUs, 2 CPU cores"
+    assert lines[0].split(" more until ")[0].split(": ")[1] == "everyone gets 1 GPU, 2 CPU cores"
     assert "The groups are now owed 3 cards and the pool has 2 cards" in lines[1]
     assert said(here, "boost")[0].split() == ["ID", "GROUP", "MORE", "FROM", "UNTIL", "OUT", "OF", "BECAUSE"]
     assert "of 3" in "\n".join(said(here, "quota"))
@@ -66,9 +66,9 @@ def test_cards_are_reserved_and_maintained(here: Shell) -> None:
 def test_a_request_is_made_approved_denied_and_taken_back(here: Shell) -> None:
     asks = ("request", "boost", "--whole-group", "--gpus", "1", "--until", "2h", "--because", "A demo.")
     numbers = [here(*asks, "--json").json["id"] for _ in range(3)]
-    assert said(here, *asks)[0].endswith("waits for an answer: 1 GPUs more for everyone until 2h.")
+    assert said(here, *asks)[0].endswith("waits for an answer: 1 GPU more for everyone for 2h.")
     approved = said(here, "approve", str(numbers[0]), "For", "the", "demo.")
-    assert "is approved: 1 GPUs more for everyone until 2h. For the demo." in approved[0]
+    assert "is approved: 1 GPU more for everyone for 2h. For the demo." in approved[0]
     assert "is denied" in said(here, "deny", str(numbers[1]), "Not now.")[0]
     assert "is withdrawn" in said(here, "requests", "--withdraw", str(numbers[2]))[0]
     assert len(said(here, "requests")) == 2

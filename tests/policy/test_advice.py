@@ -18,6 +18,10 @@ Load = Callable[[str], Policy]
             "sessions.idle_action: park is not active in this version; idle sessions are warned.",
         ),
         (
+            "storage: {min_free: 5GiB}",
+            "storage.min_free: not active for jobs; with less free only administrators are told.",
+        ),
+        (
             "enforce: stop",
             "enforce: not active for memory; use above a slice is only observed.",
         ),

@@ -94,8 +94,9 @@ def test_a_server_that_says_nothing_is_left(server: MailServer) -> None:
 
 def test_a_webhook_gets_what_slack_takes(webhook: Webhook) -> None:
     post(webhook.url, "Jöb 7")
-    assert webhook.posts == [{"text": "Jöb 7"}]
-    assert webhook.paths == ["/hooks/s3cret"]
+    post(webhook.url, "Job 8 (<!channel> & co)")
+    assert webhook.texts == ["Jöb 7", "Job 8 (&lt;!channel&gt; &amp; co)"]
+    assert set(webhook.paths) == {"/hooks/s3cret"}
 
 
 @pytest.mark.parametrize("status", [302, 307, 404, 500])

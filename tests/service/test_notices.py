@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from jupyter_gpupool.ledger import Ledger, LedgerUnavailable
 from jupyter_gpupool.ledger.outbox import MOST_WAITING, Message
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.service import channels, notices
 from jupyter_gpupool.service.notices import FIRST_RETRY_S, GIVE_UP_S, Notices
 from tests.service.receivers import MailServer, Webhook
 
@@ -160,6 +162,50 @@ def test_a_recipient_who_is_unknown_keeps_nobody_waiting(desk: Desk, mail: MailS
     desk.now += FIRST_RETRY_S
     desk.deliver()
     assert [got["To"] for got in mail.mails] == ["eve@example.org", "bob@example.org"]
+
+
+def test_what_cannot_be_written_as_a_mail_keeps_nobody_waiting(
+    desk: Desk, mail: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = channels.mail
+
+    def unless_ada(to: list[str], **given: Any) -> Any:
+        return whole(to=to, **given | ({"subject": "\ud800"} if to == ["ada@example.org"] else {}))
+
+    monkeypatch.setattr(channels, "mail", unless_ada)
+    desk.tell(1)
+    desk.tell(2, "bob")
+    desk.deliver()
+    assert [got["Subject"] for got in mail.mails] == ["[gpupool] Message 2"]
+    assert desk.ledger.outbox.next_due() == desk.now + FIRST_RETRY_S
+
+
+def test_a_user_whose_name_makes_no_address_gets_no_mail(
+    desk: Desk, mail: MailServer, webhook: Webhook
+) -> None:
+    for number, name in enumerate(("日本", "a b", "a,b", "a@b@c", "<x@y>", "")):
+        desk.tell(number, name)
+    desk.deliver()
+    assert (mail.mails, len(webhook.posts)) == ([], 6)
+
+
+def test_a_server_that_never_ends_to_answer_keeps_the_other_waiting_for_a_while_only(
+    desk: Desk, mail: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(channels, "post", lambda url, text: ends.wait(30))
+    monkeypatch.setattr(notices, "LONGEST_S", 2)
+    desk.tell(1)
+    desk.deliver()
+    ends.set()
+    assert len(mail.mails) == 1
+    assert "for a message" in (desk.notices.trouble or "")
+
+
+def test_a_name_of_several_lines_is_one_line_of_the_channel(desk: Desk, webhook: Webhook) -> None:
+    desk.notices.tell(Message("m 1", "ada", "Job 1 (a\nbob: Job 2) runs", ""))
+    desk.deliver()
+    assert webhook.texts == ["ada: Job 1 (a bob: Job 2) runs"]
 
 
 def test_where_a_channel_is_gone_its_messages_are_given_up(
