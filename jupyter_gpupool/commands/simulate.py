@@ -52,7 +52,7 @@ def _arguments(parser: Parser) -> None:
     add("--drain", metavar="NODE@A[-B]", action="append", default=[], help="a node takes no work from A to B")
     add("--then", metavar="TIME=FILE", action="append", default=[], help="another policy from that time on")
     add("--plan-every", metavar="TIME", default="1h", help="a whole plan so often; 0s: exact, and slower")
-    add("--beside", action="store_true", help="beside a scenario, a slow start and ten weeks of random jobs")
+    add("--beside", action="store_true", help="the same with a slow start, and with random jobs, ten times")
     add("--events", metavar="FILE", help="write every event, as JSON Lines")
     add("--report", metavar="FILE", help="write a report with plots, as one HTML file")
     add("--export", metavar="FILE", help="write the workload, as a CSV file")

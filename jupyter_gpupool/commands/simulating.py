@@ -71,7 +71,7 @@ def plays(options: argparse.Namespace) -> list[Play]:
         latency=parse_duration(options.start_latency, what="--start-latency", zero=True),
         resume=options.resume,
         plan_every=parse_duration(options.plan_every, what="--plan-every", zero=True),
-        changes=tuple(_changes(options)),
+        changes=tuple(_changes(options, source.pool)),
     )
     drawn = [_drawn(options, source.workload, horizon, seed) for seed in _seeds(options, options.seeds)]
     settings = [(options.policy or source.name, setting)]
@@ -79,7 +79,7 @@ def plays(options: argparse.Namespace) -> list[Play]:
     if options.peers:
         settings += [(peer.name, replace(setting, discipline=peer)) for peer in (FIFO, EASY)]
     found = [Play(name, setting, drawn) for name, setting in settings]
-    if options.workload in SCENARIOS and options.beside:
+    if options.beside:
         found += _beside(options, found[0])
     return found
 
@@ -151,7 +151,9 @@ def _cut(options: argparse.Namespace, workload: Workload, zone: ZoneInfo) -> Wor
 
 
 def _seeds(options: argparse.Namespace, count: int) -> range:
-    return range(options.seed, options.seed + max(1, count))
+    if count < 1:
+        raise UnitError(f"--seeds {count} plays nothing.", "Write 1 or more.")
+    return range(options.seed, options.seed + count)
 
 
 def _drawn(options: argparse.Namespace, workload: Workload, horizon: int | None, seed: int) -> Workload:
@@ -171,7 +173,7 @@ def _drawn(options: argparse.Namespace, workload: Workload, horizon: int | None,
 
 
 def _beside(options: argparse.Namespace, first: Play) -> Iterator[Play]:
-    """Yield a scenario with a slow start, and with random arrivals of jobs as long as those of a trace."""
+    """Yield the same with a slow start, and with random arrivals of jobs as long as those of a trace."""
     setting, workload = first.setting, first.workloads[0]
     horizon = setting.horizon or workload.tasks[-1].submit
     yield Play("start latency 60 s", replace(setting, latency=SLOW_START_S), first.workloads)
@@ -179,18 +181,10 @@ def _beside(options: argparse.Namespace, first: Play) -> Iterator[Play]:
     yield Play("random jobs", setting, random)
 
 
-def _changes(options: argparse.Namespace) -> Iterator[Change]:
+def _changes(options: argparse.Namespace, pool: Hardware) -> Iterator[Change]:
     """Yield what becomes different on the way, in order of time."""
     found = [Change(at, policy=_policy(path)) for at, path in map(_then, options.then)]
-    edges: list[tuple[int, str, bool]] = []
-    for text in options.drain:
-        node, _, span = text.rpartition("@")
-        first, _, last = span.partition("-")
-        if not node:
-            raise UnitError(f'--drain "{text}" names no node.', "Write NODE@2d-3d, or NODE@2d.")
-        edges.append((parse_duration(first, what="--drain", zero=True), node, True))
-        if last:
-            edges.append((parse_duration(last, what="--drain"), node, False))
+    edges = [edge for text in options.drain for edge in _drain(text, pool)]
     away: dict[str, str] = {}
     for at, node, begins in sorted(edges):
         away = {name: why for name, why in away.items() if name != node}
@@ -198,6 +192,23 @@ def _changes(options: argparse.Namespace) -> Iterator[Change]:
             away[node] = "drained"
         found.append(Change(at, drains=away))
     yield from sorted(found, key=lambda change: change.at)
+
+
+def _drain(text: str, pool: Hardware) -> Iterator[tuple[int, str, bool]]:
+    """Yield when a node begins to take no work, and when it takes work again."""
+    node, _, span = text.rpartition("@")
+    names = [found.name for found in pool.nodes()]
+    if node not in names:
+        what = f"the unknown node {node!r}" if node else "no node"
+        raise UnitError(f'--drain "{text}" names {what}.', f"Write NODE@2d-3d; there are {', '.join(names)}.")
+    begin, _, end = span.partition("-")
+    first = parse_duration(begin, what="--drain", zero=True)
+    yield first, node, True
+    if end:
+        last = parse_duration(end, what="--drain")
+        if last <= first:
+            raise UnitError(f'--drain "{text}" ends before it begins.', "Write NODE@2d-3d, or NODE@2d.")
+        yield last, node, False
 
 
 def _then(text: str) -> tuple[int, str]:

@@ -145,6 +145,7 @@ class Simulation:
                 self.end = now
         if last is not None:
             self.end = last
+        self.journal.close(self.end)
 
     # -- what happens ----------------------------------------------------------------------------
 

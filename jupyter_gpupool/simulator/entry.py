@@ -100,5 +100,5 @@ class Entry:
 
     def _known(self, name: str, what: str, known: Mapping[str, object]) -> None:
         if name not in known:
-            guess = nearest(name, known) or f" It has {', '.join(known)}."
+            guess = nearest(name, known) or f" It has {', '.join(known) or 'none'}."
             raise WorkloadError(f"The policy has no {what} {name!r}, which the workload names.{guess}")

@@ -28,6 +28,7 @@ class Journal:
     def __init__(self, start: Seconds) -> None:
         self.start = start
         self.events: list[Event] = []
+        self._policies: list[tuple[Event, Policy]] = []
 
     def submit(self, t: Seconds, work: Work, task: Task, eligible: Seconds | None) -> None:
         """Note a submission; its window first allows a start at `eligible`, UTC.
@@ -78,13 +79,20 @@ class Journal:
 
     def policy(self, t: Seconds, policy: Policy) -> None:
         """Note that another policy holds from now on."""
-        self.events.append({"t": t - self.start, "event": "policy", "policy": as_data(policy)})
+        event = {"t": t - self.start, "event": "policy", "policy": as_data(policy)}
+        self.events.append(event)
+        self._policies.append((event, policy))
 
     def nodes(self, t: Seconds, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Note which nodes take no new work from now on, and which take work again."""
         for node in sorted(before.keys() ^ after.keys()):
             event = {"node": node, "available": node in before, "because": after.get(node, "")}
             self.events.append({"t": t - self.start, "event": "node", **event})
+
+    def close(self, end: Seconds) -> None:
+        """Add to what was noted of policies their windows until the end."""
+        for event, policy in self._policies:
+            event["windows"] = _windows(policy, self.start, end)
 
     def _since(self, time: Seconds | None) -> Seconds | None:
         return None if time is None else time - self.start
@@ -103,8 +111,7 @@ class Journal:
 
 
 def pool_line(frame: Frame, policy: Policy, start: Seconds, horizon: Seconds) -> Event:
-    """Return the first line: cards, time span, policy, and windows with those of a week on both sides."""
-    first, last = start - AROUND_S, start + horizon + AROUND_S
+    """Return the first line: cards, time span, policy and its windows."""
     return {
         "event": "pool",
         "start": datetime.fromtimestamp(start, UTC).isoformat(),
@@ -114,10 +121,7 @@ def pool_line(frame: Frame, policy: Policy, start: Seconds, horizon: Seconds) ->
             for gpu in frame.gpus
         ],
         "policy": as_data(policy),
-        "windows": {
-            name: [[t0 - start, t1 - start] for t0, t1 in windows(found, policy.zone, first, last)]
-            for name, found in policy.calendars.items()
-        },
+        "windows": _windows(policy, start, start + horizon),
     }
 
 
@@ -132,6 +136,15 @@ def write_events(path: Path, pool: Event, events: Iterable[Event]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for event in (pool, *events):
             file.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+
+def _windows(policy: Policy, start: Seconds, end: Seconds) -> dict[str, list[list[Seconds]]]:
+    """Return a policy's windows, with those of a week on both sides, in seconds after the start."""
+    first, last = start - AROUND_S, end + AROUND_S
+    return {
+        name: [[t0 - start, t1 - start] for t0, t1 in windows(found, policy.zone, first, last)]
+        for name, found in policy.calendars.items()
+    }
 
 
 def _request(request: Request) -> Event:

@@ -66,8 +66,9 @@ def play(name: str, setting: Setting, workload: Workload) -> Result:
         The policy lacks a group, a priority or a window that the workload names.
     """
     simulation = Simulation(setting, workload.tasks)
+    frame = simulation.frame
     simulation.run()
-    pool = pool_line(simulation.frame, setting.policy, setting.start, simulation.end - setting.start)
+    pool = pool_line(frame, setting.policy, setting.start, simulation.end - setting.start)
     events, refused = simulation.journal.events, simulation.refused
     return Result(name, pool, events, figures(pool, events), refused.count, refused.because)
 

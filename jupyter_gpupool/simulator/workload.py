@@ -85,18 +85,20 @@ def read_workload(path: Path, zone: ZoneInfo) -> Workload:
         The file cannot be read, or a line cannot be understood.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            columns = set(rows.fieldnames or ())
+            rows.fieldnames = [column.strip().lower() for column in rows.fieldnames or ()]
             for needed, read in _KINDS:
-                if needed <= columns:
+                if needed <= set(rows.fieldnames):
                     return read(path.name, rows, zone)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise WorkloadError(f"{path} cannot be read: {reason}.") from None
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be read: {error.strerror}.") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise WorkloadError(f"{path.name} is not a text file with rows and commas (CSV, in UTF-8).") from None
+    missing = " and ".join(column for column in _NEEDED if column not in rows.fieldnames)
     raise WorkloadError(
-        f"{path.name} has none of the known sets of columns. Its first line should name at least "
-        f"submit and duration; further columns are {', '.join(sorted(_COLUMNS))}."
+        f"{path.name} has no column {missing}. Its first line should name submit and duration; "
+        f"further columns are {', '.join(_MORE)}."
     )
 
 
@@ -130,7 +132,7 @@ def write_workload(path: Path, workload: Workload) -> None:
 
 def _read_own(name: str, rows: csv.DictReader[str], zone: ZoneInfo) -> Workload:
     if unknown := sorted(set(rows.fieldnames or ()) - {*_WRITTEN}):
-        raise WorkloadError(f"{name} has a column {unknown[0]!r}; known are {', '.join(sorted(_COLUMNS))}.")
+        raise WorkloadError(f"{name} has a column {unknown[0]!r}; known are {', '.join(_WRITTEN)}.")
     dated = set()
 
     def task_of(row: Row) -> Task:
@@ -207,7 +209,9 @@ def _from_midnight(name: str, tasks: tuple[Task, ...], zone: ZoneInfo) -> Worklo
 def _each(name: str, rows: csv.DictReader[str], task_of: Callable[[Row], Task]) -> Iterable[Task]:
     for row in rows:
         try:
-            yield task_of({column: (value or "").strip() for column, value in row.items() if column})
+            if None in row:
+                raise UnitError("there are more values than columns.", "Put text with a comma in quotes.")
+            yield task_of({column: (value or "").strip() for column, value in row.items()})
         except UnitError as error:
             raise WorkloadError(f"{name}, line {rows.line_num}: {error}") from None
 
@@ -241,7 +245,7 @@ def _yes_or_no(text: str) -> bool:
 
 _NEEDED = ("submit", "duration")
 _MORE = ("limit", "gpus", "gpu_memory", "group", "user", "priority", "kind", "resumable", "window")
-_COLUMNS, _WRITTEN = frozenset(_MORE), (*_NEEDED, *_MORE)
+_WRITTEN = (*_NEEDED, *_MORE)
 _KINDS: tuple[tuple[set[str], Callable[[str, csv.DictReader[str], ZoneInfo], Workload]], ...] = (
     (set(_NEEDED), _read_own),
     ({"submission_time", "duration", "num_gpu"}, _read_itp),

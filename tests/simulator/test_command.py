@@ -112,6 +112,18 @@ def test_events_and_report_are_written(simulate: Callable[..., Said]) -> None:
     assert "speech" in page
 
 
+def test_another_policy_on_the_way_is_told_with_its_windows(simulate: Callable[..., Said]) -> None:
+    calendar = 'calendars: {night: {weekly: ["Mon-Sun 20:00-08:00"]}}\n'
+    Path("later.yaml").write_text(calendar + (POLICY % 3).replace("all:", "every:"))
+    words = ("work.csv", "--policy", "one.yaml", "--then", "100s=later.yaml", "--drain", "node2@10m")
+    simulate(*words, "--events", "e.jsonl")
+    first, *events = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
+    assert {gpu["partition"] for gpu in first["gpus"]} == {"all"}, "as it is at the start"
+    then = next(event for event in events if event["event"] == "policy")
+    assert (then["t"], [11 * 3600, 23 * 3600] in then["windows"]["night"]) == (100, True)
+    assert {"t": 600, "event": "node", "node": "node2", "available": False, "because": "drained"} in events
+
+
 def test_names_in_a_report_are_text(simulate: Callable[..., Said]) -> None:
     Path("bad.csv").write_text("submit,duration,user\n0,60,<script>alert(1)</script>\n")
     simulate("bad.csv", "--report", "r.html")
@@ -152,7 +164,11 @@ def test_it_begins_when_one_says(simulate: Callable[..., Said]) -> None:
         (("nothing.csv",), r"^nothing.csv cannot be read: No such file or directory\.$"),
         (("work.csv", "--from", "2017-09-18"), "has no dates"),
         (("work.csv", "--start", "soon"), '"soon" is not a time'),
-        (("one.yaml",), "none of the known sets of columns"),
+        (("one.yaml",), "one.yaml has no column submit and duration"),
+        (("work.csv", "--seeds", "0"), "--seeds 0 plays nothing"),
+        (("work.csv", "--drain", "node9@1h-2h"), "unknown node 'node9'.*node4"),
+        (("work.csv", "--drain", "node1"), "names no node"),
+        (("work.csv", "--drain", "node1@2h-1h"), "ends before it begins"),
         (("work.csv", "--policy", "work.csv"), "work.csv"),
         (("work.csv", "--policy", "no.yaml"), "no.yaml"),
         (("work.csv", "--simulate", "many"), "does not describe a simulated pool"),

@@ -25,6 +25,11 @@ def read(tmp_path: Path, text: str) -> Workload:
     return read_workload(path, BERLIN)
 
 
+def test_a_file_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    found = read(tmp_path, "\ufeffSubmit, Duration\n0, 60\n")
+    assert found.tasks == (Task(0, 60, 60, 1),)
+
+
 def test_own_columns_have_defaults_and_units(tmp_path: Path) -> None:
     found = read(
         tmp_path,
@@ -68,13 +73,22 @@ def test_two_kinds_of_trace_are_known_by_their_columns(tmp_path: Path) -> None:
         ("submit,duration,kind\n0,60,notebook\n", "neither job nor session"),
         ("submit,duration,resumable\n0,60,perhaps\n", "Write yes or no"),
         ("submit,duration,colour\n0,60,red\n", "column 'colour'.*window"),
-        ("when,how\n0,60\n", "at least submit and duration"),
-        ("", "at least submit and duration"),
+        ("submit,duration\n0,60,1,4\n", "line 2.*more values than columns"),
+        ("when,how\n0,60\n", "no column submit and duration"),
+        ("submit,limit\n0,60\n", r"no column duration\. .*name submit and duration"),
+        ("", "no column submit and duration"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(WorkloadError, match=says):
         read(tmp_path, text)
+
+
+def test_what_is_no_text_is_no_workload(tmp_path: Path) -> None:
+    path = tmp_path / "work.csv"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(WorkloadError, match=r"^work\.csv is not a text file"):
+        read_workload(path, BERLIN)
 
 
 def test_limits_are_drawn_by_seed_and_never_below_the_duration() -> None:
