@@ -113,6 +113,13 @@ class Board:
         """Say whether the work's group, with it, would be inside quota now in all that the group names."""
         return self.limits.inside(work.group, self.measure(work))
 
+    def in_window(self, work: Work) -> bool:
+        """Say whether the work's window is open at this moment; work that names none is in it."""
+        if work.window is None:
+            return True
+        windows = self.snapshot.windows.get(work.window, ())
+        return any(first <= self.time < last for first, last in windows)
+
     def gate(self, work: Work, time: Seconds) -> Seconds | None:
         """Return when, from `time` on, a start is allowed by back-off and window; None if never."""
         time = max(time, work.not_before)
@@ -126,7 +133,7 @@ class Board:
         """Return the limits that lack room for `work` at this moment, in the first bay if in all of them."""
         first: list[Lack] = []
         for option in self.options(work):
-            lacking = [lack for lack in option.needs if lack.line.free(self.time) < lack.need]
+            lacking = [lack for lack in option.needs if lack.lacks_at(self.time)]
             if not lacking:
                 return []
             first = first or lacking

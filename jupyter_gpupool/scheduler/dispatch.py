@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.feasibility import Feasibility
-from jupyter_gpupool.scheduler.model import Placement, Promise, Reason, Seconds, Snapshot, Start, Work
+from jupyter_gpupool.scheduler.model import Placement, Promise, Seconds, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Moved, Promises
 from jupyter_gpupool.scheduler.ranking import Ranking
 from jupyter_gpupool.scheduler.shortlist import Shortlist
 from jupyter_gpupool.scheduler.timeline import FOREVER
-
-UNPROMISED = {Reason.USER_LIMIT, Reason.ARRAY_LIMIT, Reason.BUDGET}
 
 
 class Dispatch:
@@ -124,7 +123,7 @@ class Dispatch:
             self._freed = promises.sooner(work, promise) or self._freed
         elif self._overtake(work, ready):
             return True
-        if ready and self._may_be_promised(work):
+        if ready:
             self._take_back(work)
         return False
 
@@ -134,7 +133,7 @@ class Dispatch:
         Returns whether it could start at once.
         """
         board, promises, precedence = self.board, self.promises, self._precedence
-        wants = promises.open_to(work.group) and self._may_be_promised(work)
+        wants = promises.open_to(work.group) and may_be_promised(board, work)
         found = board.earliest(work) if wants else None
         if not precedence.may_overtake(work) or not (wants or (ready and board.fits_for_a_moment(work))):
             self._give(work, found)
@@ -155,7 +154,7 @@ class Dispatch:
     def _take_back(self, work: Work) -> None:
         """Ask others to stop for a job that is owed room, where nothing sooner is promised to it."""
         own = self.promises.get(work.id)
-        if not self.clearing.may_take(work, own):
+        if not (self.clearing.may_take(work, own) and may_be_promised(self.board, work)):
             return
         self.promises.lift(work)
         lifted = self.promises.lift_if(lambda other: self._precedence.takes_back(work, other))
@@ -195,12 +194,6 @@ class Dispatch:
         if promise is not None:
             self.promises.restore(promise)
         return False
-
-    def _may_be_promised(self, work: Work) -> bool:
-        if work.not_before > self._now:
-            return False
-        short = self.board.short(work)
-        return short is None or short[0].cap.reason not in UNPROMISED
 
     def _is_inside(self, work: Work) -> bool:
         """Say whether a group is inside quota with its `work`; what is promised for now is not yet held."""

@@ -114,6 +114,10 @@ class Lack(NamedTuple):
     line: Line
     need: int
 
+    def lacks_at(self, time: Seconds) -> bool:
+        """Say whether too little is free at `time`."""
+        return self.line.free(time) < self.need
+
 
 class Reach(Line):
     """How far a group may go in what it shares with others, beside what it and those above it keep.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from jupyter_gpupool.scheduler.bars import bar
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.feasibility import Feasibility
-from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Lack
+from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Cap, Lack, Line
 from jupyter_gpupool.scheduler.model import Promise, Reason, Seconds, Stop, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
 from jupyter_gpupool.scheduler.returns import Returns
@@ -20,9 +21,6 @@ Facts = Mapping[str, object]
 Cause = tuple[Reason, Facts]
 Options = tuple[Option, ...]
 Lent = tuple[Seconds, str] | None  # when cards are lent next, and by which partition
-
-AT_ONCE = (Reason.USER_LIMIT, Reason.ARRAY_LIMIT)
-NEVER_BORROWED = ("lasting", "owned")
 
 
 class Judge:
@@ -41,6 +39,7 @@ class Judge:
         self._now = board.time
         self._first: dict[Shelf, int] = {}
         self._lacks: dict[Lack, Facts] = {}
+        self._next_ends: dict[tuple[Cap, Seconds], Seconds | None] = {}
         self._returns = Returns(board, stops)
         self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...], Lent], Facts] = {}
 
@@ -71,39 +70,31 @@ class Judge:
         ahead
             Whether the work is ahead of those that are judged after it.
         """
-        board, now = self._board, self._now
-        if work.window is not None and not self._inside(work):
-            return Reason.OUTSIDE_WINDOW, {"window": work.window, "opens": board.gate(work, now), "now": now}
-        lacks = {lack.line.cap.reason: lack for lack in reversed(board.lacks(work))}
-        for reason in AT_ONCE:
-            if reason in lacks:
-                return reason, self._lack(lacks[reason])
-        if work.not_before > now:
-            return Reason.BACK_OFF, {"until": work.not_before, "now": now}
+        board = self._board
+        lacks = board.lacks(work)
+        barred = bar(board, work, lacks)
+        if barred is not None:
+            return barred[0], self._barred(work, *barred)
         options = board.options(work)
-        if not options or self._all_kept(options):
-            return Reason.UNAVAILABLE, self._away(work)
-        shared = lacks.get(Reason.GROUP_QUOTA)
-        if shared and not self._is_owed(work, shared):
-            return Reason.GROUP_QUOTA, self._lack(shared)
-        if Reason.BUDGET in lacks:
-            return Reason.BUDGET, self._lack(lacks[Reason.BUDGET])
+        by_reason = {lack.line.cap.reason: lack for lack in reversed(lacks)}
+        shared = by_reason.get(Reason.GROUP_QUOTA)
         facts = self._returns.facts(work, options, reached=shared is not None)
         if facts is not None:
             self._comes_first(work, options, ahead and shared is None)
             return Reason.RECLAIMING, {**facts, "room": self._room(work, options)}
-        if Reason.RESOURCES in lacks:
-            return Reason.RESOURCES, self._lack(lacks[Reason.RESOURCES])
+        if Reason.RESOURCES in by_reason:
+            return Reason.RESOURCES, self._lack(by_reason[Reason.RESOURCES])
         return self._behind(work, options, ahead)
 
-    def _inside(self, work: Work) -> bool:
-        windows = self._board.snapshot.windows.get(work.window or "", ())
-        return any(first <= self._now < last for first, last in windows)
-
-    def _is_owed(self, work: Work, lack: Lack) -> bool:
-        """Say whether what lacks is the group's by its quota, so that it is given back."""
-        cap, owed = lack.line.cap, self._board.limits.groups[work.group].quota.quota
-        return cap.what not in NEVER_BORROWED and cap.resource in owed and self._board.inside(work)
+    def _barred(self, work: Work, reason: Reason, lack: Lack | None) -> Facts:
+        if lack is not None:
+            return self._lack(lack)
+        now = self._now
+        if reason is Reason.OUTSIDE_WINDOW:
+            return {"window": work.window, "opens": self._board.gate(work, now), "now": now}
+        if reason is Reason.BACK_OFF:
+            return {"until": work.not_before, "now": now}
+        return self._away(work)
 
     def _behind(self, work: Work, options: Options, ahead: bool) -> Cause:
         """Nothing but room lacks: say who comes first, or what is busy."""
@@ -130,16 +121,6 @@ class Judge:
             if promise.work != work.id and promise.placement.partition in partitions:
                 return promise
         return None
-
-    def _all_kept(self, options: Options) -> bool:
-        """Say whether all cards that would serve are kept for others now, or for nobody."""
-        if not self._board.snapshot.reservations:
-            return False
-        return all(
-            option.bay.cards
-            and all(card.kept_from(option.shelf.serving, self._now) for card in option.bay.cards)
-            for option in options
-        )
 
     def _lent_later(self, work: Work, options: Options) -> tuple[Options, Lent]:
         """Return where `work` may start now (else all), and the partition that next lends cards, and when."""
@@ -228,7 +209,13 @@ class Judge:
                 "used": used // unit,
                 "limit": limit // unit,
                 "need": need // unit,
-                "frees": self._board.limits.next_end(line),
+                "frees": self._next_end(line),
                 "now": self._now,
             }
         return found
+
+    def _next_end(self, line: Line) -> Seconds | None:
+        key = line.cap, line.early
+        if key not in self._next_ends:
+            self._next_ends[key] = self._board.limits.next_end(line)
+        return self._next_ends[key]
