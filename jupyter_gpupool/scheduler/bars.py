@@ -8,7 +8,7 @@ Never: the facts (`verdicts`), nor who has what the group is owed (`returns`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.lines import Lack
@@ -40,7 +40,7 @@ def bar(board: Board, work: Work, lacks: Sequence[Lack]) -> Bar | None:
     options = board.options(work)
     if not options or _all_kept(board, options):
         return Reason.UNAVAILABLE, None
-    beyond = _beyond_quota(board, work, [one for one in lacks if one.line.cap.reason is Reason.GROUP_QUOTA])
+    beyond = _beyond_quota(board, work, lacks) if Reason.GROUP_QUOTA in by_reason else None
     if beyond is not None:
         return Reason.GROUP_QUOTA, beyond
     if Reason.BUDGET in by_reason:
@@ -59,14 +59,16 @@ def _all_kept(board: Board, options: tuple[Option, ...]) -> bool:
     )
 
 
-def _beyond_quota(board: Board, work: Work, lacks: list[Lack]) -> Lack | None:
-    """Return what the group can neither take of its own nor borrow: what it is owed is given back to it."""
+def _beyond_quota(board: Board, work: Work, lacks: Iterable[Lack]) -> Lack | None:
+    """Return what the group can neither take of its own nor borrow: what it is owed is given back to it.
+
+    That all cards are in use is no such lack, though a group at its quota could borrow none then either.
+    """
     owed = board.limits.groups[work.group].quota.quota
-    if work.kind == "session" or board.inside(work):
-        return next((lack for lack in lacks if not _comes_back(lack, owed)), None)
-    amounts = board.measure(work)
-    pool = [Lack(line, amounts[line.cap.resource]) for line in board.limits.shared(work)]
-    return next(iter([*lacks, *(one for one in pool if one.need and one.lacks_at(board.time))]), None)
+    found = (lack for lack in lacks if lack.line.cap.reason is Reason.GROUP_QUOTA)
+    if not board.inside(work):
+        return next(found, None)
+    return next((lack for lack in found if not _comes_back(lack, owed)), None)
 
 
 def _comes_back(lack: Lack, owed: Container[str]) -> bool:

@@ -77,7 +77,6 @@ class Limits:
         self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
         self._shared: dict[tuple[Kind, str, bool], tuple[Line, ...]] = {}
-        self._pools: dict[str, tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
         self._all: list[Held] = []
         self._by_group: dict[str, list[Held]] = {}
@@ -199,13 +198,6 @@ class Limits:
             found = self._bounds[key] = tuple(self._bounds_of(key))
         return found
 
-    def shared(self, work: Work) -> tuple[Line, ...]:
-        """Return what all groups have together, where nothing is kept from it: cards run out no later."""
-        found = self._pools.get(work.group)
-        if found is None:
-            found = self._pools[work.group] = tuple(self._reaches(work.group, up_to_all=True))
-        return found
-
     def profiles(self, claim: Claim) -> list[Profile]:
         """Return every profile in which a claim may count."""
         found = [line.profile for line in self._lines(claim)]
@@ -309,17 +301,14 @@ class Limits:
             cap = Cap(Scope(group), name, owned, Reason.GROUP_QUOTA, "owned", group)
             yield Line(cap, self._accounts[name].profile(group))
 
-    def _reaches(self, group: str, *, up_to_all: bool = False) -> Iterator[Line]:
-        """Yield the limits of the group and of those above it, and what all others lend.
-
-        `up_to_all`: only what all have together, where that is none of the former.
-        """
+    def _reaches(self, group: str) -> Iterator[Line]:
+        """Yield the limits of the group and of those above it, and what all others lend."""
         for name, accounts in self._accounts.items():
             tree = accounts.tree
             kept: list[tuple[Profile, int, int]] = []
-            for node in tree.upward(tree.home(group), all_=up_to_all):
+            for node in tree.upward(tree.home(group)):
                 limit, owned, profile = tree.limit(node), tree.subtree(node), accounts.profile(node)
-                if limit != quota.UNBOUNDED and up_to_all == (node == quota.ROOT and not tree.rooted):
+                if limit != quota.UNBOUNDED:
                     what = "lent" if node == quota.ROOT else "limit"
                     cap = Cap(Scope(), name, limit, Reason.GROUP_QUOTA, what, node)
                     line = Reach(cap, profile, limit - owned, kept) if kept else None

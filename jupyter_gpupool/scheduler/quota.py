@@ -122,8 +122,8 @@ class QuotaTree:
         """Return the nodes right below one."""
         return self._children.get(name, ())
 
-    def upward(self, name: str, *, all_: bool = False) -> list[str]:
-        """Return a node and those above it that can ever be in the way (`all_`: and the root in any case).
+    def upward(self, name: str) -> list[str]:
+        """Return a node and those above it that can ever be in the way.
 
         The root is only where something is kept from it: it has as much as the pool otherwise.
         """
@@ -131,7 +131,7 @@ class QuotaTree:
         while name != ROOT:
             found.append(name)
             name = self._parent[name]
-        return [*found, ROOT] if (self.rooted or all_) and found else found
+        return [*found, ROOT] if self.rooted and found else found
 
     def parent(self, name: str) -> str:
         """Return the node above one that is not the root."""

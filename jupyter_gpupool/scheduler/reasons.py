@@ -125,7 +125,7 @@ def _group_quota(facts: Facts) -> Explanation:
         )
     if rule == "lent":
         return Explanation(
-            f"All groups together use {used} of {limit} that they share, {needs}",
+            f"All that groups lend is in use: {used} of {limit}, {needs}",
             "It clears when work above its group's quota ends, or when the quota of your group is raised.",
         )
     return Explanation(

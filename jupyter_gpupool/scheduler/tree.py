@@ -50,7 +50,7 @@ class Accounts:
     def book(self, group: str, start: Seconds, end: Seconds, amount: int) -> None:
         """Count `amount` for a group over [start, end), and above it what exceeds what is kept there."""
         spans: list[Span] = [(start, end, amount)]
-        chain = self.tree.upward(self.tree.home(group), all_=ROOT in self._profiles)
+        chain = self.tree.upward(self.tree.home(group))
         for name, profile in [(name, self.profile(name)) for name in chain]:
             above = spans
             if name != ROOT and self.tree.local(name):

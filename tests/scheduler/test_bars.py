@@ -52,12 +52,17 @@ class TestWhoMayBePromised:
         found = self.promised(pool, pool.job(1), reservations=(kept,))
         assert found == (Reason.UNAVAILABLE, None)
 
-    def test_above_quota_where_the_pool_is_full_though_the_budget_lacks_too(self, pool):
+    def test_above_its_limit_though_the_budget_lacks_too(self, pool):
         """What comes first of the two is GroupQuota: not inside quota, and not available."""
-        ends = (5000,)
-        budgets = {"a": Budget(2000 * 100, 2000 * 100, ends)}
-        found = self.promised(pool, pool.job(1, 2), budgets=budgets)
-        assert found == (Reason.GROUP_QUOTA, 5000)
+        budgets = {"a": Budget(2000 * 100, 2000 * 100, (5000,))}
+        groups = [pool.group("a", 1, limit=2), pool.group("b", 1)]
+        cards = pool.gpus(3)
+        running = [pool.lease(pool.job(9), cards[:1], 60)]
+        waiting = [pool.job(1, 2)]
+        snapshot = pool.snapshot(waiting, running, gpus=cards, groups=groups, budgets=budgets)
+        decided = plan(snapshot, 10)
+        assert reasons(decided) == {1: Reason.GROUP_QUOTA}
+        assert promised(decided) == {1: 5000}
 
     def test_not_inside_quota_without_budget(self, pool):
         budgets = {"a": Budget(1000 * 100, 1000 * 100, (5000,))}
@@ -65,7 +70,7 @@ class TestWhoMayBePromised:
 
 
 class TestAboveQuota:
-    """Not inside quota with this, and not available: what all groups have together counts too."""
+    """A limit, or what others keep, is GroupQuota; that the cards are in use is not, whoever borrows."""
 
     def decided(self, pool, waiting, busy=4, groups=None):
         cards = pool.gpus(4)
@@ -76,30 +81,20 @@ class TestAboveQuota:
         ]
         return plan(pool.snapshot(waiting, running, gpus=cards, groups=groups), 0)
 
-    def test_a_borrower_in_a_full_pool_waits_under_group_quota(self, pool):
-        decided = self.decided(pool, [pool.job(1)])
-        verdict = decided.verdicts[1]
-        assert (verdict.reason, verdict.facts["rule"]) == (Reason.GROUP_QUOTA, "lent")
-        assert [verdict.facts[name] for name in ("used", "limit", "need", "frees")] == [4000, 4000, 1000, 60]
-        assert promised(decided) == {1: 60}
+    def test_a_borrower_in_a_full_pool_waits_for_cards_and_ages(self, pool):
+        decided = self.decided(pool, [pool.job(1), pool.job(2, submitted=9)])
+        assert reasons(decided) == {1: Reason.RESOURCES, 2: Reason.PRIORITY}
 
-    def test_so_does_one_that_needs_more_than_is_left_to_borrow(self, pool):
-        verdict = self.decided(pool, [pool.job(1, 2)], busy=3).verdicts[1]
-        assert (verdict.reason, verdict.facts["used"]) == (Reason.GROUP_QUOTA, 3000)
+    def test_so_does_the_only_group_of_a_pool_that_owns_all_of_it(self, pool):
+        cards = pool.gpus(4)
+        running = [pool.lease(pool.job(9, 4), cards, 60)]
+        snapshot = pool.snapshot([pool.job(1)], running, gpus=cards, groups=[pool.group("a", 4)])
+        assert reasons(plan(snapshot, 0)) == {1: Reason.RESOURCES}
 
-    def test_what_a_start_of_this_pass_takes_counts(self, pool):
-        decided = self.decided(pool, [pool.job(1, limit=40), pool.job(2, submitted=9)], busy=3)
-        assert started(decided) == [1]
-        assert reasons(decided) == {2: Reason.GROUP_QUOTA}
+    def test_what_others_keep_is_none_of_theirs(self, pool):
+        groups = [pool.group("a", 2), pool.group("b", 2, lend=0)]
+        assert reasons(self.decided(pool, [pool.job(1)], busy=3, groups=groups)) == {1: Reason.GROUP_QUOTA}
 
-    def test_where_quotas_name_more_than_there_is_it_waits_for_cards(self, pool):
-        groups = [pool.group("a", 2), pool.group("b", 4)]
-        assert reasons(self.decided(pool, [pool.job(1)], groups=groups)) == {1: Reason.RESOURCES}
-
-    def test_inside_quota_it_waits_for_cards(self, pool):
+    def test_inside_quota_borrowers_give_back(self, pool):
         groups = [pool.group("a", 3), pool.group("b", 1, lend=0)]
-        decided = self.decided(pool, [pool.job(1)], groups=groups)
-        assert reasons(decided) == {1: Reason.RECLAIMING}
-
-    def test_what_it_does_not_ask_for_is_no_reason(self, pool):
-        assert started(self.decided(pool, [pool.job(1, 0)])) == [1]
+        assert reasons(self.decided(pool, [pool.job(1)], groups=groups)) == {1: Reason.RECLAIMING}

@@ -257,8 +257,7 @@ class TestWhatGroupsOwe:
         groups = [pool.group("a", 2), pool.group("b", 2, lend=0)]
         told = self.told(pool, pool.job(1), busy(pool, pool.gpus(4)[:2]), groups)
         assert told.message == (
-            "All groups together use 2 of 2 cards that they share, and this needs 1 card. "
-            "More is free by 09:00 UTC."
+            "All that groups lend is in use: 2 of 2 cards, and this needs 1 card. More is free by 09:00 UTC."
         )
 
     def test_the_limit_of_a_group_above(self, pool):
