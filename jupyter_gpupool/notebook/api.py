@@ -108,6 +108,28 @@ class Job:
         """End the job, or take it out of the queue."""
         self._client.cancel(self.id)
 
+    def hold(self) -> None:
+        """Keep the job from starting until it is released."""
+        self._client.hold(self.id)
+
+    def release(self) -> None:
+        """Let a job start that is held."""
+        self._client.release(self.id)
+
+    def requeue(self) -> None:
+        """Stop the job and put it back into the queue, where it keeps its submit time."""
+        self._client.requeue(self.id)
+
+    def extend(self, time: str) -> None:
+        """Give the running job more time, such as ``2h``.
+
+        Raises
+        ------
+        PoolError
+            Somebody's promised start would move, or it may not run so long.
+        """
+        self._client.extend(self.id, time)
+
     def why(self) -> Text:
         """Say what the job waits for, or why it ended as it did."""
         return Text("\n".join(render.why(self.details())))

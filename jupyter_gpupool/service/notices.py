@@ -259,7 +259,7 @@ def _text(together: Sequence[Notice]) -> str:
 
 def _lines(together: Sequence[Notice], user: str | None) -> list[str]:
     """Return a line for each message; what a shared channel shows is the subject alone."""
-    lines = [" ".join(notice.subject.split()) for notice in together[:MOST_IN_ONE]]
+    lines = [notice.subject for notice in together[:MOST_IN_ONE]]
     return [*(line if user is None else f"{user}: {line}" for line in lines), *_rest_of(together)]
 
 

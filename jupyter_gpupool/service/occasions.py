@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from jupyter_gpupool.client.text import duration, plural
+from jupyter_gpupool.client.text import duration, plain, plural
 from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.ledger.records import Job, JobState, SessionRecord
 from jupyter_gpupool.policy.model import Occasion, Policy
@@ -72,7 +72,9 @@ def of_session(session: SessionRecord, key: str, subject: str, text: str) -> Mes
 
 def _named(job: Job, policy: Policy) -> str:
     """Return a job's name where others may see it, else its group; a subject may be read by all."""
-    return f" ({job.name})" if policy.visibility == "names" else f" (group {job.group})"
+    return (
+        f" ({plain(' '.join(job.name.split()))})" if policy.visibility == "names" else f" (group {job.group})"
+    )
 
 
 def _name(job: Job, policy: Policy) -> str:

@@ -132,6 +132,18 @@ def test_a_result_that_needs_a_missing_module_names_it(fake: FakeService) -> Non
         gpupool.job(7).result()
 
 
+def test_a_job_is_held_released_requeued_and_given_more_time(fake: FakeService) -> None:
+    for verb in ("hold", "release", "requeue", "extend"):
+        fake.answers[f"POST jobs/7/{verb}"] = (200, samples.job())
+    job = gpupool.job(7)
+    job.hold()
+    job.release()
+    job.requeue()
+    job.extend("2h")
+    assert [len(fake.sent(f"POST jobs/7/{verb}")) for verb in ("hold", "release", "requeue")] == [1, 1, 1]
+    assert fake.sent("POST jobs/7/extend") == [{"time": "2h"}]
+
+
 def test_a_job_that_is_not_there_is_refused(fake: FakeService) -> None:
     fake.answers["GET jobs/7"] = (404, refusal("not_found", "There is no job 7."))
     with pytest.raises(PoolError, match="There is no job 7"):

@@ -85,7 +85,7 @@ def test_killed_right_after_the_reply_the_job_still_runs_once(spawn: Any, turn: 
 
 def test_after_a_reboot_jobs_queue_again_with_the_reason(spawn: Any) -> None:
     service = spawn(GPUPOOL_BOOT_ID="boot-1")
-    job = service.call.submit("echo run $GPUPOOL_ATTEMPT; [ $GPUPOOL_ATTEMPT = 2 ] || sleep 3")
+    job = service.call.submit("echo run $GPUPOOL_ATTEMPT; [ $GPUPOOL_ATTEMPT = 2 ] || sleep 10")
     service.call.log(job["id"], wait=10)
     service.kill()
     time.sleep(0.1)

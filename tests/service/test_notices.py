@@ -202,12 +202,6 @@ def test_a_server_that_never_ends_to_answer_keeps_the_other_waiting_for_a_while_
     assert "for a message" in (desk.notices.trouble or "")
 
 
-def test_a_name_of_several_lines_is_one_line_of_the_channel(desk: Desk, webhook: Webhook) -> None:
-    desk.notices.tell(Message("m 1", "ada", "Job 1 (a\nbob: Job 2) runs", ""))
-    desk.deliver()
-    assert webhook.texts == ["ada: Job 1 (a bob: Job 2) runs"]
-
-
 def test_where_a_channel_is_gone_its_messages_are_given_up(
     desk: Desk, mail: MailServer, webhook: Webhook
 ) -> None:
@@ -293,6 +287,16 @@ def test_a_user_has_a_default_and_a_job_may_say_otherwise(start: Any, mail: Mail
     by_default, as_asked = sorted(subjects(mail), key=lambda subject: "own" in subject)
     assert "(plain) runs" in by_default
     assert "(own) has completed" in as_asked
+
+
+def test_the_name_of_a_job_stays_on_its_line(start: Any, webhook: Webhook) -> None:
+    call = start(policy=site(webhook=webhook, team="", more="  events: [end]"))
+    job = call.submit("true", name="a\nbob: Job 2\x1b[31m")
+    call.wait(job["id"])
+    until(lambda: len(webhook.posts) == 1)
+    assert webhook.texts[0].startswith(
+        f"root: Job {job['id']} (a bob: Job 2\N{REPLACEMENT CHARACTER}[31m) has"
+    )
 
 
 def test_an_array_tells_once(start: Any, mail: MailServer) -> None:
