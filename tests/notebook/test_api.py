@@ -133,6 +133,7 @@ def test_a_result_that_needs_a_missing_module_names_it(fake: FakeService) -> Non
 
 
 def test_a_job_is_held_released_requeued_and_given_more_time(fake: FakeService) -> None:
+    fake.answers["GET jobs/7"] = (200, samples.job())
     for verb in ("hold", "release", "requeue", "extend"):
         fake.answers[f"POST jobs/7/{verb}"] = (200, samples.job())
     job = gpupool.job(7)
