@@ -271,7 +271,7 @@ def pool(reply: Json, clock: Clock | None = None) -> list[str]:
         lines += table(("partition", "for", "#gpus", "slices"), map(_partition_row, reply["partitions"]))
     if reply.get("policy_error"):
         lines += ["", f"The policy file has an error, and the last good one holds: {reply['policy_error']}"]
-    inactive = [f"Not active yet: {text}" for text in reply.get("inactive") or ()]
+    inactive = [f"Policy: {text}" for text in reply.get("inactive") or ()]
     return lines + (["", *inactive] if inactive else [])
 
 

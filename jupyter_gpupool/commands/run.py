@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from jupyter_gpupool.client import leasing, render
+from jupyter_gpupool.client.api import Client
 from jupyter_gpupool.client.arguments import Parser
-from jupyter_gpupool.client.errors import Refused
+from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.options import add_options, given
 from jupyter_gpupool.client.submitting import LEASE
 from jupyter_gpupool.commands import Command, client_of, remark
@@ -41,7 +42,17 @@ def _run(options: argparse.Namespace) -> int:
     request = {**given(options, LEASE), "pid": os.getpid(), "name": os.path.basename(command[0])}
     with leasing.held(client, request, lambda lease: remark(render.lease_waits(lease))) as lease:
         remark(json.dumps(lease) if options.json else "\n".join(render.lease_held(lease)))
-        return _foreground(command, lease["environment"])
+        code = _foreground(command, lease["environment"])
+        if code == 128 + signal.SIGTERM:
+            _say_why(client, lease["id"])
+        return code
+
+
+def _say_why(client: Client, lease: int) -> None:
+    """Say why a command was ended, if that was because its lease was."""
+    with suppress(PoolError):
+        if because := client.lease(lease)["reason"]:
+            remark(because)
 
 
 def _foreground(command: list[str], environment: Mapping[str, str]) -> int:

@@ -161,7 +161,7 @@ def gpus(reply: Json) -> Html:
     rows = [_card(node["name"], found) for node in reply["nodes"] for found in node["gpus"]]
     error = reply["policy_error"]
     remarks = [f"The policy file has an error, and the last good one holds: {error}"] if error else []
-    remarks += [f"Not active yet: {text}" for text in reply["inactive"]]
+    remarks += [f"Policy: {text}" for text in reply["inactive"]]
     columns = ("card", "model", "leased", "partition", "used by")
     return together(line(reply["describe"]), table("Cards", columns, rows), *map(notice, remarks))
 

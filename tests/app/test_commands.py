@@ -374,3 +374,13 @@ def test_the_doctor_looks_at_the_cards_of_the_running_service(shell: Shell) -> N
     cards = next(found for found in shell("doctor", "--json").json["findings"] if found["subject"] == "cards")
     assert cards["verdict"] == "ok"
     assert "1x2x8GiB" in cards["sentence"]
+
+
+def test_a_command_that_its_lease_ended_with_says_why(shell: Shell, fake: FakeService) -> None:
+    fake.answers["POST leases"] = (201, samples.lease())
+    fake.answers["GET leases/3"] = (200, samples.lease(state="free", reason="Its time is over."))
+    fake.answers["DELETE leases/3"] = (200, samples.lease(state="free"))
+    said = shell("run", "--gpus", "1", "--", "sh", "-c", "kill -TERM $$")
+    assert (said.code, said.err.splitlines()[-1]) == (143, "Its time is over.")
+    said = shell("run", "--gpus", "1", "--", "true")
+    assert (said.code, "over" in said.err) == (0, False)

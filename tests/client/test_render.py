@@ -334,7 +334,7 @@ def test_the_cards():
         "",
         "The policy file has an error, and the last good one holds: policy.yaml:3: …",
         "",
-        "Not active yet: lend",
+        "Policy: lend",
     ]
 
 
