@@ -82,7 +82,8 @@ $(VENV)/.node: | $(VENV)/.installed
 $(PROXY): hub_config/proxy/package.json hub_config/proxy/package-lock.json | $(VENV)/.node
 	@echo "[2/3] Installing JupyterHub's proxy ..."
 	@mkdir -p $(@D) && cp hub_config/proxy/package.json hub_config/proxy/package-lock.json hub_config/proxy/.npmrc $(@D)/
-	@npm ci --prefix $(@D) --ignore-scripts --silent
+	@npm ci --prefix $(@D) --ignore-scripts --loglevel=error >/dev/null || \
+	  { echo "JupyterHub's proxy could not be installed from the npm registry; npm says above why."; exit 1; }
 	@touch $@
 
 $(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.node
