@@ -61,6 +61,7 @@ __all__ = [
 
 Json = Mapping[str, Any]
 
+LONGEST_NAME = 40
 RESOURCES = (
     ("gpus_milli", "GPUs", thousandths),
     ("cpus_milli", "CPU cores", thousandths),
@@ -121,7 +122,7 @@ def why(reply: Json, clock: Clock | None = None) -> list[str]:
     if reply.get("array") and reply["state"] not in ENDED:
         lines.append(sentence(states_text(reply["array"])))
     if waiting and reply["state"] not in ENDED:
-        lines.append(f"{waiting['reason']}: {sentence(waiting['message'])}")
+        lines.append(_reason(waiting["reason"], sentence(waiting["message"])))
         if waiting.get("clears"):
             lines.append(sentence(waiting["clears"]))
         if waiting.get("position"):
@@ -174,7 +175,7 @@ def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
     rows = [
         (
             label(each),
-            each.get("name") or "",
+            _short(each.get("name") or ""),
             state_text(each["state"]),
             each["group"],
             request_text(each["request"]),
@@ -185,6 +186,15 @@ def jobs(found: Iterable[Json], clock: Clock | None = None) -> list[str]:
     ]
     columns = ("#id", "name", "state", "group", "gpu", "submitted", "standing")
     return table(columns, rows) + _simulated(found)
+
+
+def _reason(name: str, message: str) -> str:
+    """Write a reason with its name, once."""
+    return message if message.startswith(f"{name}:") else f"{name}: {message}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def queue(reply: Json, clock: Clock | None = None) -> list[str]:

@@ -55,7 +55,7 @@ def of_array(
     there = {state: count for state, count in counts.items() if count}
     bad = sum(there.get(state, 0) for state in BAD)
     if all(state.ended for state in there) and ("end" in events or ("fail" in events and bad)):
-        said = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in there.items())
+        said = ", ".join(f"{count:,} {state.value.replace('_', ' ')}" for state, count in there.items())
         subject = f"Array {array}{_named(job, policy)} has ended: {said}"
         return Message(f"array {array} end", job.owner, subject, _array_text(array, failed))
     if job.state is JobState.RUNNING and "start" in events:

@@ -121,6 +121,8 @@ Simulated pool: jobs really run, the cards are only counted.
 def test_jobs():
     assert render.jobs([QUEUED, RUNNING, FAILED, DONE], CLOCK) == JOBS.strip().splitlines()
     assert render.jobs([], CLOCK) == ["You have no jobs."]
+    long = render.jobs([{**RUNNING, "name": "x" * 200}], CLOCK)[1]
+    assert f"{'x' * 39}…  running" in long
 
 
 QUEUE = """
@@ -176,6 +178,9 @@ def test_why_a_job_waits():
     assert render.why(late, CLOCK)[-1] == "Expected start: any moment."
     held = job(12, "held", waiting={**WAITING, "position": None, "expected_start": None, "clears": ""})
     assert render.why(held, CLOCK)[-1] == "No start can be expected yet."
+    by_hand = {"reason": "Held", "message": "Held: by ada."}
+    held = job(12, "held", waiting={**WAITING, **by_hand, "position": None, "expected_start": None})
+    assert render.why(held, CLOCK)[1] == "Held: by ada."
 
 
 def test_when_and_for_whom_a_job_made_room():
