@@ -8,6 +8,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -295,6 +296,7 @@ class Machine(RuleBasedStateMachine):
         assert all(nano >= 0 for nano in ledger.usage(self.now).by_user.values())
 
 
+@pytest.mark.timeout(600)
 def test_any_sequence_of_operations_with_crashes(sample):
     run_state_machine_as_test(
         lambda: Machine(sample),
