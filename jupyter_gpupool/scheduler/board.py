@@ -68,7 +68,7 @@ class Option:
         for cap, need in demands:
             if not found or found[0][0] >= before:
                 return []
-            found = meet(found, cap.openings(need, work.limit, found[0][0], term.back))
+            found = meet(found, cap.openings(need, work.limit, found[0][0], term.back, before))
         return found if found and found[0][0] < before else []
 
 
@@ -164,6 +164,8 @@ class Board:
         best: tuple[Seconds, Placement] | None = None
         allowed = self._allowed(work)
         for option in self.options(work):
+            if nodes is None and option.shelf.soonest(option.size) >= before:
+                continue
             for term in option.terms(work, self.time):
                 if term.first >= before:
                     break

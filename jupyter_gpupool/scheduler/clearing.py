@@ -26,6 +26,8 @@ from jupyter_gpupool.scheduler.stopping import (
 )
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
+Owing = tuple[tuple[str, ...], frozenset[str]]  # the groups above a taker's, and what lacks
+
 
 class Clearing:
     """Who could make room on one board; `stops` are all that were asked in this pass."""
@@ -48,8 +50,11 @@ class Clearing:
         )
         resumable = [lease for lease in snapshot.leases if lease.kind == "job" and lease.resumable]
         self._soon = max((leaves_at(lease, board.time) for lease in resumable), default=None)
-        self._holders = Holders(board)
-        self._most: tuple[int, int, Mib] | None = None
+        self._holders = Holders(board, self._now if self._soon is None else self._soon)
+        self._asked: list[Lease] = []
+        self._everything = frozenset(board.limits.resources)
+        self._known_owing: dict[Owing, list[Victim]] = {}
+        self._most: dict[Owing | None, tuple[int, Mib]] = {}
         self._owed: dict[tuple[str, bool], bool] = {}
         self._failed: dict[object, Seconds] = {}
         self._above: dict[str, bool] = {}
@@ -73,9 +78,11 @@ class Clearing:
         """Say, at little cost, whether anybody could be asked to stop for a job, which may have a promise."""
         if not self._stoppable or self._soon is None or (own is not None and own.start <= self._soon):
             return False
+        if not self._preempts(work) and not self._is_owed(work):
+            return False
         if work.limit >= self._failed.get(_about(work), FOREVER) or not self._could_hold(work):
             return False
-        return self._preempts(work) or (self._is_owed(work) and bool(self._over) and self._fits_owed(work))
+        return self._preempts(work) or self._fits_owed(work)
 
     def room(self, work: Work) -> Room | None:
         """Find room that comes within the longest grace of any job, by itself or because jobs are asked."""
@@ -86,7 +93,7 @@ class Clearing:
         if found is not None:
             return Room(*found)
         owed = self._fits_owed(work)
-        lacks = lacking(board, work) if owed or self._preempts(work) else frozenset()
+        lacks: frozenset[str] = lacking(board, work) if owed or self._preempts(work) else frozenset()
         victims = [*self._claimed(work), *self._taken_back(work, lacks)]
         condition = None if owed or work.kind == "session" else self._wanted(work)
         room = Search(board, self._holders, work, condition, until).run(victims, self._excess, lacks)
@@ -101,6 +108,7 @@ class Clearing:
         for lease in self._stoppable if stopped else ():
             if lease.id in stopped:
                 self._board.shorten(lease, leaves_at(lease, self._now))
+                self._asked.append(lease)
                 self._leave(lease)
                 self._forget(lease.group)
         self._stoppable = [lease for lease in self._stoppable if lease.id not in stopped]
@@ -123,20 +131,39 @@ class Clearing:
         lent = [self._victim(lease, "session") for lease in self._stoppable if self._is_lent(lease)]
         return sorted(lent, key=lambda victim: victim.lease.group != work.group)
 
-    def _taken_back(self, work: Work, lacks: Collection[str]) -> list[Victim]:
+    def _taken_back(self, work: Work, lacks: frozenset[str]) -> list[Victim]:
         """Return the jobs that stand above quota where something lacks; for a class that preempts, also the
         lower ones of its group."""
+        if not lacks:
+            return []
+        if self._preempts(work):
+            return self._preempted(work, lacks)
+        found = self._owing(self._board.limits.upward(work.group)[1:], lacks)
+        return [one for one in found if work.kind == "job" or not self._is_lent(one.lease)]
+
+    def _preempted(self, work: Work, lacks: Collection[str]) -> list[Victim]:
         found = []
         upward = self._board.limits.upward(work.group)
-        for lease in self._stoppable if self._preempts(work) and lacks else self._over if lacks else ():
-            if lease.start > self._grown_up or (work.kind == "session" and self._is_lent(lease)):
+        for lease in self._stoppable:
+            if lease.start > self._grown_up:
                 continue
-            if self._preempts(work) and lease.group == work.group and self._value(lease) < self._value(work):
+            if lease.group == work.group and self._value(lease) < self._value(work):
                 found.append(self._victim(lease, "preempt"))
                 continue
             victim = self._victim(lease, "reclaim", upward)
             if self._excess.allows(victim, lacks):
                 found.append(victim)
+        return found
+
+    def _owing(self, above: tuple[str, ...], lacks: frozenset[str]) -> list[Victim]:
+        """Return the jobs from which a group below all of `above` gets back something that lacks."""
+        found = self._known_owing.get((above, lacks))
+        if found is None:
+            victims = (
+                self._victim(one, "reclaim", above) for one in self._over if one.start <= self._grown_up
+            )
+            found = [victim for victim in victims if self._excess.allows(victim, lacks)]
+            self._known_owing[above, lacks] = found
         return found
 
     @property
@@ -159,6 +186,8 @@ class Clearing:
             self._owed.pop((name, True), None)
             self._owed.pop((name, False), None)
         self._known_over = None
+        self._known_owing.clear()
+        self._most.clear()
 
     def _victim(self, lease: Lease, cause: StopCause, taker: Sequence[str] | None = None) -> Victim:
         chain = self._board.limits.upward(lease.group)
@@ -203,24 +232,29 @@ class Clearing:
         return found
 
     def _could_hold(self, work: Work) -> bool:
-        """Say whether some node had enough of its cards free if all left who might be asked."""
-        if self._most is None:
-            self._most = self._read_most()
-        largest, cards, mib = self._most
-        return min(work.request.gpus, largest) <= cards and work.request.gpu_mib <= mib
+        """Say whether some node had enough of its cards free if all left who might be asked for `work`."""
+        if self._preempts(work):
+            return self._could_hold_on(work, None)
+        above = self._board.limits.upward(work.group)[1:]
+        return self._could_hold_on(work, (above, self._everything)) and self._could_hold_on(
+            work, (above, lacking(self._board, work))
+        )
 
-    def _read_most(self) -> tuple[int, int, Mib]:
-        """Return how many cards the largest node has, how many could be free in one, how much of a card."""
-        gone = {lease.id for lease in self._stoppable}
-        until = self._now if self._soon is None else self._soon
-        bays = [shelf.bay for shelf in self._board.floor.shelves("job")]
-        cards, mib = 0, 0
-        for bay in bays:
-            for site in bay.sites:
-                free = [self._holders.free(card, "job", gone, until) for card in site.cards]
-                cards = max(cards, free.count(bay.memory))
-                mib = max(mib, *free, 0)
-        return max((bay.largest for bay in bays), default=0), cards, mib
+    def _could_hold_on(self, work: Work, key: Owing | None) -> bool:
+        cards, mib = self._most_without(key)
+        return min(work.request.gpus, self._holders.largest) <= cards and work.request.gpu_mib <= mib
+
+    def _most_without(self, key: Owing | None) -> tuple[int, Mib]:
+        """Return the most that could be free in a node without those who owe something, or without anybody.
+
+        That is less than nothing where nobody owes anything.
+        """
+        found = self._most.get(key)
+        if found is None:
+            leaving = self._stoppable if key is None else [victim.lease for victim in self._owing(*key)]
+            found = self._holders.most([*self._asked, *leaving]) if leaving else (-1, -1)
+            self._most[key] = found
+        return found
 
     def _is_lent(self, lease: Lease) -> bool:
         return self._board.limits.ends.lent(lease.kind, lease.placement.partition)

@@ -41,6 +41,7 @@ class Dispatch:
         self._snapshot = snapshot
         self._freed = False
         self._changed = False
+        self._eased = False
 
     def eligible(self, work: Work) -> bool:
         """Say whether work takes part at all: not held, invalid or impossible, and not after other work."""
@@ -62,10 +63,15 @@ class Dispatch:
         shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence)
         candidate = shortlist.candidate(self._precedence.ahead)
         for work in self._ranked(shortlist.choose()) if candidate else ():
-            self._changed = False
+            if not shortlist.matters(work):
+                self._pass_over(work)
+                continue
+            self._changed = self._eased = False
             self._serve(work)
             if self._changed:
                 shortlist.look_again()
+            elif self._eased:
+                shortlist.measure()
             candidate = shortlist.candidate(self._precedence.ahead)
             if candidate is None:
                 break
@@ -84,8 +90,13 @@ class Dispatch:
 
     def _serve(self, work: Work) -> None:
         started = self._start_session(work) if work.kind == "session" else self._start_job(work)
-        if not started:
-            self.order.append(work)
+        if started:
+            self._precedence.ahead.add(work.id)
+        else:
+            self._pass_over(work)
+
+    def _pass_over(self, work: Work) -> None:
+        self.order.append(work)
         self._precedence.ahead.add(work.id)
 
     # -- sessions
@@ -120,7 +131,8 @@ class Dispatch:
             self._freed = self._freed or promise is not None
             return True
         if promise is not None:
-            self._freed = promises.sooner(work, promise) or self._freed
+            self._eased = promises.sooner(work, promise)
+            self._freed = self._freed or self._eased
         elif self._overtake(work, ready):
             return True
         if ready:

@@ -97,10 +97,18 @@ class Line:
         return self.profile.fits(need - self.beyond, start, end - self.early)
 
     def openings(
-        self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
+        self,
+        need: int,
+        length: Seconds,
+        after: Seconds,
+        until: Seconds = FOREVER,
+        before: Seconds = FOREVER,
     ) -> list[Interval]:
-        """List when something may start, at `after` or later, that takes `need` for `length` seconds."""
-        return self.profile.openings(need - self.beyond, length - self.early, after, until)
+        """List when something may start, at `after` or later, that takes `need` for `length` seconds.
+
+        What opens at `before` or later may be left out.
+        """
+        return self.profile.openings(need - self.beyond, length - self.early, after, until, before)
 
     def book(self, amount: int, start: Seconds, end: Seconds) -> None:
         """Count a claim that takes `amount` over [start, end)."""
@@ -148,20 +156,26 @@ class Reach(Line):
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         """Say whether `need` is free for work that lasts over [start, end)."""
         lacking = need - self.beyond
-        return all(
+        return self.profile.fits(lacking, start, end) or all(
             free >= lacking or all(self._keeps(cut) >= lacking - free for cut in self._cuts(first, last))
             for first, last, free in self.profile.levels(start, end)
         )
 
     def openings(
-        self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
+        self,
+        need: int,
+        length: Seconds,
+        after: Seconds,
+        until: Seconds = FOREVER,
+        before: Seconds = FOREVER,
     ) -> list[Interval]:
-        """List when something may start, at `after` or later."""
-        cuts = {first for first, _, _ in self.profile.levels(after, FOREVER)} | self._cuts(after, FOREVER)
+        """List when something may start, at `after` or later; perhaps without what opens from `before` on."""
+        last = min(until, before + length)
+        cuts = {first for first, _, _ in self.profile.levels(after, last)} | self._cuts(after, last)
         free = Profile(0)
-        for first, last in pairwise([*sorted(cuts), FOREVER]):
-            free.book(first, last, -self.free(first))
-        return free.openings(need, length, after, until)
+        for first, following in pairwise([*sorted(cuts), FOREVER]):
+            free.book(first, following, -self.free(first))
+        return free.openings(need, length, after, until, before)
 
     def _keeps(self, time: Seconds) -> int:
         """Return what is unused at `time` of what is kept."""
@@ -211,11 +225,16 @@ class Purse(Line):
         return self.profile.fits(need, start, self.period_end(start))
 
     def openings(
-        self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
+        self,
+        need: int,
+        length: Seconds,
+        after: Seconds,
+        until: Seconds = FOREVER,
+        before: Seconds = FOREVER,
     ) -> list[Interval]:
-        """List when something may start, at `after` or later."""
+        """List when something may start, at `after` or later; perhaps without what opens from `before` on."""
         found = []
-        while after < FOREVER:
+        while after < before:
             end = self.period_end(after)
             lacking = [last for _, last, free in self.profile.levels(after, end) if free < need]
             opened = max(lacking, default=after)

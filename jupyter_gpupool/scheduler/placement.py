@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from jupyter_gpupool.scheduler.card import NOBODY, Card, lasts
 from jupyter_gpupool.scheduler.lending import Lender
 from jupyter_gpupool.scheduler.model import Kind, Mib, Seconds
-from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
+from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER, Interval, Profile, meet
 
 
 @dataclass(slots=True, eq=False)
@@ -282,6 +282,13 @@ class Shelf:
         sites = self.bay.sites
         taken = whole_nodes(numbers, [len(sites[number].cards) for number in numbers], size.cards)
         return None if taken is None else [(sites[number], sites[number].cards) for number in taken]
+
+    def soonest(self, size: Size) -> Seconds:
+        """Return a time before which leases leave no room for `size`."""
+        if not 0 < size.cards <= self.bay.largest:
+            return BEGIN
+        chances = self._by_chance(size)
+        return chances[0][0] if chances else FOREVER
 
     def earliest(
         self,

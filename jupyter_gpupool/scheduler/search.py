@@ -6,13 +6,15 @@ fewest of those stay. Never: who may be asked at all (`stopping`, `clearing`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
-from jupyter_gpupool.scheduler.model import Kind, Mib, Placement, Reason, Seconds, Stop, Work
+from jupyter_gpupool.scheduler.model import Kind, Lease, Mib, Placement, Reason, Seconds, Stop, Work
+from jupyter_gpupool.scheduler.placement import Bay
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
 from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest, leaves_at
 
@@ -27,32 +29,71 @@ class Room:
 
 
 class Holders:
-    """Who is on which card, until when."""
+    """Who is on which card, and what is free without some of them at the moment `at`."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, at: Seconds) -> None:
         self._board = board
+        self._at = at
 
-    def free(self, card: Card, kind: Kind, gone: Collection[int], at: Seconds) -> Mib:
-        """Return what is free on a card for one kind of work at a time, without those that are `gone`."""
+    def free(self, card: Card, kind: Kind, gone: Collection[int]) -> Mib:
+        """Return what is free on a card for one kind of work, without those that are `gone`."""
         free = card.memory
         for lease, holder, mib, end in self._on_card.get(card.gpu.uuid, ()):
-            if end > at and lease not in gone:
+            if end > self._at and lease not in gone:
                 free -= mib if holder == kind else card.memory
         return free
 
     @cached_property
+    def largest(self) -> int:
+        """Return how many cards for jobs the largest node has."""
+        return max((bay.largest for bay in self._bays), default=0)
+
+    def most(self, leaving: Iterable[Lease]) -> tuple[int, Mib]:
+        """Return how many cards of one node could be wholly free for jobs, and how much of one card.
+
+        The jobs `leaving` are gone then.
+        """
+        cards, free = self._board.floor.cards, dict(self._left)
+        for lease in leaving:
+            if self._board.limits.end_of(lease) > self._at:
+                for card, mib in self._taken(lease):
+                    if card.gpu.uuid in free:
+                        free[card.gpu.uuid] += mib
+        idle = Counter(cards[uuid].gpu.node for uuid, mib in free.items() if mib >= cards[uuid].memory)
+        return max(idle.values(), default=0), max(free.values(), default=0)
+
+    @cached_property
+    def _bays(self) -> list[Bay]:
+        return [shelf.bay for shelf in self._board.floor.shelves("job")]
+
+    @cached_property
+    def _left(self) -> dict[str, Mib]:
+        """Return what is free for jobs on each card, if all leave as they were expected to."""
+        free = {card.gpu.uuid: card.memory for bay in self._bays for card in bay.cards}
+        for lease in self._board.snapshot.leases:
+            if self._board.limits.end_of(lease) > self._at:
+                for card, mib in self._taken(lease):
+                    if card.gpu.uuid in free:
+                        free[card.gpu.uuid] -= mib if lease.kind == "job" else card.memory
+        return free
+
+    @cached_property
     def _on_card(self) -> dict[str, list[tuple[int, Kind, Mib, Seconds]]]:
-        board = self._board
         found: dict[str, list[tuple[int, Kind, Mib, Seconds]]] = {}
-        for lease in board.snapshot.leases:
-            whole = lease.whole or board.limits.ends.lent(lease.kind, lease.placement.partition)
-            for share in lease.placement.gpus:
-                card = board.floor.cards.get(share.uuid)
-                if card is not None:
-                    taken = card.memory if whole else share.mib
-                    held = lease.id, lease.kind, taken, board.expected_end(lease)
-                    found.setdefault(share.uuid, []).append(held)
+        for lease in self._board.snapshot.leases:
+            end = self._board.expected_end(lease)
+            for card, mib in self._taken(lease):
+                found.setdefault(card.gpu.uuid, []).append((lease.id, lease.kind, mib, end))
         return found
+
+    def _taken(self, lease: Lease) -> Iterator[tuple[Card, Mib]]:
+        """Yield what a lease takes of each card."""
+        board = self._board
+        whole = lease.whole or board.limits.ends.lent(lease.kind, lease.placement.partition)
+        for share in lease.placement.gpus:
+            card = board.floor.cards.get(share.uuid)
+            if card is not None:
+                yield card, card.memory if whole else share.mib
 
 
 class Search:
@@ -101,7 +142,7 @@ class Search:
         for option in self._board.options(self._work):
             site = option.bay.site_of.get(node)
             if site is not None:
-                free = (self._holders.free(card, self._work.kind, ids, self._until) for card in site.cards)
+                free = (self._holders.free(card, self._work.kind, ids) for card in site.cards)
                 if sum(mib >= option.size.mib for mib in free) >= option.size.cards:
                     return True
         return False

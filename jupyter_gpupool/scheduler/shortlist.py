@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
 
+from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.clearing import Clearing
-from jupyter_gpupool.scheduler.model import Mib, Promise, Seconds, Work
+from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU
@@ -98,13 +99,27 @@ class Shortlist:
 
         Who could not start before still cannot, as long as the promises are the same.
         """
-        self._rooms = self._read()
-        self._idle = max((room.idle for room in self._rooms), default=-1)
-        self._mib = max((room.mib for room in self._rooms), default=0)
+        self.measure()
         reserved = self._promises.all()
         if reserved != self._reserved:
             self._reserved = reserved
             self._next = self._next_special = 0
+
+    def measure(self) -> None:
+        """Take note of a promise that came sooner: some of the room may last longer now."""
+        self._rooms = self._read()
+        self._idle = max((room.idle for room in self._rooms), default=-1)
+        self._mib = max((room.mib for room in self._rooms), default=0)
+
+    def matters(self, work: Work) -> bool:
+        """Say whether something could come of the turn of `work`."""
+        return (
+            work.kind == "session"
+            or work.id in self._promises.carried
+            or self._promises.open_to(work.group)
+            or self._could_start(work)
+            or (self._clearing.anybody and self._could_take(work))
+        )
 
     def candidate(self, served: Set[int]) -> Work | None:
         """Return some work that could start at this moment, `served` ones apart; None when none could."""
@@ -126,7 +141,18 @@ class Shortlist:
         return work.group in self._inside
 
     def _is_hopeful(self, work: Work) -> bool:
-        return self._could_start(work) or (self._clearing.anybody and self._could_take(work))
+        return (self._could_start(work) and self._would_start(work)) or (
+            self._clearing.anybody and self._could_take(work)
+        )
+
+    def _would_start(self, work: Work) -> bool:
+        """Try whether `work` would start if it were its turn."""
+        board = self._board
+        if board.gate(work, board.time) != board.time:
+            return False
+        if work.id in self._promises.carried or self._precedence.may_overtake(work):
+            return board.fits_for_a_moment(work)
+        return isinstance(board.attempt(work), Placement)
 
     def _could_take(self, work: Work) -> bool:
         """Say whether others could be asked to stop for `work`."""
@@ -134,7 +160,11 @@ class Shortlist:
             return False
         if work.not_before > self._board.time or not self._may_run_more(work):
             return False
-        return self._clearing.may_take(work, self._promises.get(work.id))
+        if not self._clearing.may_take(work, self._promises.get(work.id)):
+            return False
+        return self._board.gate(work, self._board.time) == self._board.time and may_be_promised(
+            self._board, work
+        )
 
     def _could_start(self, work: Work) -> bool:
         if not self._rooms:

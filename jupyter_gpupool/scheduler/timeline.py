@@ -57,13 +57,8 @@ class Profile:
         step = bisect_right(times, start) - 1
         if free[step] < need:
             return False
-        step += 1
-        last = len(times)
-        while step < last and times[step] < end:
-            if free[step] < need:
-                return False
-            step += 1
-        return True
+        last = bisect_left(times, end, step)
+        return last - step < 2 or min(free[step:last]) >= need
 
     def reach(self, need: int, start: Seconds) -> Seconds:
         """Return until when `need` stays free from `start` on (`start` itself: not free at all)."""
@@ -95,11 +90,17 @@ class Profile:
         return other
 
     def openings(
-        self, need: int, length: Seconds, after: Seconds, until: Seconds = FOREVER
+        self,
+        need: int,
+        length: Seconds,
+        after: Seconds,
+        until: Seconds = FOREVER,
+        before: Seconds = FOREVER,
     ) -> list[Interval]:
         """List when something may start, at `after` or later, that takes `need` for `length` seconds.
 
-        It leaves by `until`: what is booked from then on is not in its way.
+        It leaves by `until`: what is booked from then on is not in its way. What opens at `before` or later
+        may be left out.
         """
         if not self._settled:
             self._settle()
@@ -112,6 +113,8 @@ class Profile:
                 break
             if free[later] >= need:
                 if opened is None:
+                    if times[later] >= before:
+                        break
                     opened = times[later]
             elif opened is not None:
                 if times[later] - length >= opened:
@@ -129,8 +132,7 @@ class Profile:
             return
         for start, end, amount in noted:
             first, last = self._cut(start), self._cut(end)
-            for step in range(first, last):
-                self._free[step] -= amount
+            self._free[first:last] = [free - amount for free in self._free[first:last]]
 
     def _build(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         if len(noted) == 1 and noted[0][0] == BEGIN:  # one lease: nearly all cards of a busy pool

@@ -12,12 +12,12 @@ import pytest
 from jupyter_gpupool.scheduler.model import Reason
 from jupyter_gpupool.scheduler.plan import fill, plan
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "bench_plan.py"
+PATH = Path(__file__).parents[1] / "benchmarks" / "large_pool.py"
 
 
 @pytest.fixture(scope="module")
 def bench():
-    spec = importlib.util.spec_from_file_location("bench_plan", PATH)
+    spec = importlib.util.spec_from_file_location("large_pool", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -92,9 +92,10 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
 
 def test_a_plan_does_not_depend_on_the_order_of_hashes(bench):
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import bench_plan as b\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import large_pool as b\n"
+        "from jupyter_gpupool.scheduler.plan import plan\n"
         "s = b.big_snapshot(jobs=150, groups=12, nodes=2)\n"
-        "p = b.plan(b.after_one_end(s, 3), b.NOW)\n"
+        "p = plan(b.after_one_end(s, 3), b.NOW)\n"
         "print(p.starts, p.promises, [(v.work, v.reason, v.expected_start) for v in p.verdicts.values()])"
     )
     told = {
