@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+from contextlib import suppress
 
 from jupyter_gpupool.devices.strangers import Holder, holder_of
 from jupyter_gpupool.engines.local.proctree import starttime
@@ -71,8 +72,7 @@ class Sessions:
 
     def stop(self, session: SessionRecord, reason: str) -> None:
         """End a session, and ask its process to end; errors as in `end`."""
-        if session.id in self._watched:
-            signal.pidfd_send_signal(self._watched[session.id], signal.SIGTERM)
+        self._ask_to_end(session.id)
         self.end(session, reason)
 
     def adopt(self) -> None:
@@ -108,9 +108,14 @@ class Sessions:
         self._expiries[lease.work] = loop.call_later(delay, self._expired, lease.work)
 
     def _expired(self, session_id: int) -> None:
-        if self._controller.policy.enforce == "stop" and session_id in self._watched:
-            signal.pidfd_send_signal(self._watched[session_id], signal.SIGTERM)
+        if self._controller.policy.enforce == "stop":
+            self._ask_to_end(session_id)
         self._try_end(session_id, "Its time is over.")
+
+    def _ask_to_end(self, session_id: int) -> None:
+        if session_id in self._watched:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._watched[session_id], signal.SIGTERM)
 
     def _gone(self, session_id: int) -> None:
         self._unwatch(session_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -95,6 +96,18 @@ def test_its_time_is_bounded(start: Any) -> None:
     lease = call("POST", "leases", {"gpus": 1, "time": "1s"}).body
     until(lambda: call("GET", f"leases/{lease['id']}").body["state"], "free")
     assert call("GET", f"leases/{lease['id']}").body["reason"] == "Its time is over."
+
+
+@pytest.mark.parametrize(("enforce", "ends"), [("stop", True), ("warn", False)])
+def test_its_process_ends_with_its_time_where_the_policy_says_so(
+    start: Any, holder: subprocess.Popen[bytes], enforce: str, ends: bool
+) -> None:
+    call = start("1x1x8GiB", f"{SHORT}enforce: {enforce}\n")
+    lease = call("POST", "leases", {"gpus": 1, "time": "1s", "pid": holder.pid}).body
+    until(lambda: call("GET", f"leases/{lease['id']}").body["state"], "free")
+    if ends:
+        assert holder.wait(10) == -signal.SIGTERM
+    assert (holder.poll() is not None) == ends
 
 
 @pytest.mark.parametrize("pid", [2**22 + 1, 999_999_999])
