@@ -174,6 +174,12 @@ def _no_slot(facts: Facts) -> Explanation:
 def _behind(verdict: Verdict, facts: Facts, kind: str) -> Explanation:
     room: Facts = facts["room"]
     needed, lacking = _needed(room), _lacking(room)
+    if verdict.reason is Reason.RESOURCES and room["lacks"] == "nothing" and facts["reserved"] is not None:
+        start = time_text(facts["reserved"], room["now"], room["zone"])
+        return Explanation(
+            f"Waits for {needed}: what is free is set apart for others from {start} on.",
+            "It clears when that is over; with a time limit that ends before, it could start at once.",
+        )
     if verdict.reason is Reason.RESOURCES:
         return Explanation(f"Waits for {needed}: {lacking}.", f"It clears when {needed} can be had at once.")
     first = f"{kind} {facts['first']}"

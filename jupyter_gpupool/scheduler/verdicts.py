@@ -107,7 +107,14 @@ class Judge:
         blocker = self._blocker(work, options) if self._board.fits_for_a_moment(work) else None
         if blocker is not None:
             return Reason.PRIORITY, {"room": room, "first": blocker.work, "promised": blocker.start}
-        return Reason.RESOURCES, {"room": room}
+        return Reason.RESOURCES, {"room": room, "reserved": self._reserved_later(work, options)}
+
+    def _reserved_later(self, work: Work, options: Options) -> Seconds | None:
+        """Return from when on some of the cards are set apart for others, if `work` would not end by then."""
+        serving, until = self._board.floor.serving(work.group, work.user), self._now + work.limit
+        cards = (card for option in options for card in option.bay.cards)
+        starts = (one.start for card in cards for one in card.reservations if one.id not in serving)
+        return min((start for start in starts if self._now < start < until), default=None)
 
     def _comes_first(self, work: Work, options: Options, ahead: bool) -> None:
         """Note that those judged after `work` wait for what it waits for."""

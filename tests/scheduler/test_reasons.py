@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Budget, Group, Quota, Reason, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import Budget, Group, Quota, Reason, Reservation, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.reasons import explain
 from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text, time_text
@@ -72,6 +72,16 @@ def test_what_is_free_may_be_reserved(pool):
         "It is number 2 in the queue, after job 1. "
         "Waits for 1 card: what is free is reserved for those before it."
     )
+
+
+def test_what_is_free_may_be_set_apart_for_others_before_it_would_end(pool):
+    cards = pool.gpus(1)
+    fans = Reservation(3, frozenset({cards[0].uuid}), NOW + 2 * HOUR, NOW + 9 * HOUR)
+    told = why(pool.snapshot([pool.job(1, 1, 5 * HOUR)], gpus=cards, reservations=(fans,)), 1)
+    assert told.message == "Waits for 1 card: what is free is set apart for others from 10:00 UTC on."
+    assert "with a time limit that ends before, it could start at once" in told.clears
+    mine = replace(fans, groups=frozenset({"a"}))
+    assert plan(pool.snapshot([pool.job(1, 1, 5 * HOUR)], gpus=cards, reservations=(mine,)), NOW).starts
 
 
 def test_a_start_that_would_delay_a_promise(pool):
