@@ -154,7 +154,9 @@ def standing(group: Json, clock: Clock | None = None) -> list[str]:
     """Say how a group stands: over quota, lending, borrowing, what it got for a while, and its budget."""
     lines = []
     if group.get("over_since"):
-        lines.append(f"Over quota since {when(group['over_since'], clock)}; nothing is stopped for it.")
+        loans = group.get("borrowed")
+        then = "what is borrowed goes back when it is needed" if loans else "nothing is stopped for it"
+        lines.append(f"Over quota since {when(group['over_since'], clock)}; {then}.")
     lines += [
         f"Has {_loan(loan)} of {loan['group']} until about {when(loan['until'], clock)}."
         for loan in group.get("borrowed") or ()

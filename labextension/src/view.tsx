@@ -144,7 +144,12 @@ function Group(props: IWords & { group: IGroupQuota }): JSX.Element {
       ))}
       {group.over_since && (
         <p className="jp-gpupool-Over">
-          {trans.__('Over quota since %1.', format.time(new Date(group.over_since)))}
+          {group.borrowed.length > 0
+            ? trans.__(
+                'Over quota since %1: what is borrowed goes back when it is needed.',
+                format.time(new Date(group.over_since))
+              )
+            : trans.__('Over quota since %1.', format.time(new Date(group.over_since)))}
         </p>
       )}
       {group.borrowed.map(loan => (

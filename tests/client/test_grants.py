@@ -171,7 +171,7 @@ STANDING = {
 @pytest.mark.parametrize("group", [STANDING])
 def test_how_a_group_stands(group):
     assert grants.standing(group, CLOCK) == [
-        "Over quota since Sun 10:00; nothing is stopped for it.",
+        "Over quota since Sun 10:00; what is borrowed goes back when it is needed.",
         "Has 1 GPU of lab until about 15:00.",
         "Lends 2 GPUs to speech, until 18:00 at the latest, and sooner if you need them.",
         "Lends 0.5 GPUs to sound, until 19:00 at the latest.",
@@ -179,6 +179,8 @@ def test_how_a_group_stands(group):
         "Budget: 1,234.6 of 2,000.0 GPU hours are used; the month ends 1 Nov 00:00.",
     ]
     assert grants.standing({}, CLOCK) == []
+    lowered = grants.standing({**STANDING, "borrowed": []}, CLOCK)
+    assert lowered[0] == "Over quota since Sun 10:00; nothing is stopped for it."
 
 
 def test_a_lent_card_says_until_when():
