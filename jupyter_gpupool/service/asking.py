@@ -167,7 +167,7 @@ def _can_be_granted(kind: str, wish: Body, desk: Desk) -> None:
         if kind == "budget" and (amounts or not budget):
             raise invalid("A higher budget is asked for in GPU hours.", "Write --gpu-hours and nothing else.")
         if wish.user is not None:
-            limit_to_raise(wish.group, wish.user, amounts, budget, desk)
+            limit_to_raise(wish.group, wish.user, amounts, budget, (desk.now, desk.now + 1), desk)
         if wish.until is not None:
             term(wish.start, wish.until, desk.policy.zone, desk.now)
         elif amounts:

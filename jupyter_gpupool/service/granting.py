@@ -6,7 +6,7 @@ owed, each refusal with the numbers. Never: writing it down, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -63,9 +63,18 @@ class Desk:
     def left(self, group: str, resource: str, start: Seconds, end: Seconds) -> int:
         """Return what a group owns of a resource and has not given away, at the worst moment of a term."""
         owed = self.policy.groups[group].quota.amounts().get(resource, 0)
-        given = list(self._given(group, resource, start, end))
-        moments = {start, *(begins for begins, _, _ in given if start < begins < end)}
-        return owed - max(sum(n for begins, ends, n in given if begins <= at < ends) for at in moments)
+        return owed - _most_at_once(list(self._given(group, resource, start, end)), start, end)
+
+    def user_limit(self, group: str, user: str, start: Seconds, end: Seconds) -> int | None:
+        """Return how many cards a user may hold at the best moment of a term; None = nothing bounds them."""
+        own, common = self.policy.users.get(user), self.policy.groups[group].user.gpus
+        limit = common if own is None or own.gpus is None else own.gpus
+        raised = [
+            (boost.start, boost.end, boost.amounts.get(GPU, 0))
+            for boost in self.ledger.grants.boosts.values()
+            if boost.user == user and boost.lasts(self.now)
+        ]
+        return None if limit is None else limit + _most_at_once(raised, start, end)
 
     def _given(
         self, group: str, resource: str, start: Seconds, end: Seconds
@@ -94,13 +103,13 @@ def new_boost(body: BoostRequest, desk: Desk) -> NewBoost:
     start, end = term(body.start, _until(body, amounts, desk), desk.policy.zone, desk.now)
     giver = _giver(body, amounts, desk)
     if body.user is not None:
-        _within_quota(group, body.user, amounts, budget, desk)
+        _within_quota(group, body.user, amounts, budget, (start, end), desk)
     elif giver is not None:
         for resource, amount in amounts.items():
             if amount > (left := desk.left(giver, resource, start, end)):
                 raise too_much(giver, resource, amount, left, desk)
     if budget:
-        _within_budget(group, giver, budget, desk)
+        _within_budget(group, giver, budget, start, desk)
     return NewBoost(group, start, end, amounts, budget, body.user, giver, body.because.strip())
 
 
@@ -204,8 +213,10 @@ def _giver(body: BoostRequest, amounts: Mapping[str, int], desk: Desk) -> str | 
     outranked(body.group, desk)
 
 
-def limit_to_raise(group: str, user: str, amounts: Mapping[str, int], budget: int, desk: Desk) -> int:
-    """Return how many cards a user may hold, which is all that can be raised of one user.
+def limit_to_raise(
+    group: str, user: str, amounts: Mapping[str, int], budget: int, term: tuple[Seconds, Seconds], desk: Desk
+) -> int:
+    """Return how many cards a user may hold in a term, which is all that can be raised of one user.
 
     Raises
     ------
@@ -214,17 +225,17 @@ def limit_to_raise(group: str, user: str, amounts: Mapping[str, int], budget: in
     """
     if set(amounts) != {GPU} or budget:
         raise invalid("Of one user only the number of cards is bounded.", "Write --gpus and nothing else.")
-    own = desk.frame.users.get(user)
-    common = desk.frame.groups[group].user.gpu_milli
-    limit = common if own is None or own.gpu_milli is None else own.gpu_milli
+    limit = desk.user_limit(group, user, *term)
     if limit is None:
         raise invalid(f"Nothing bounds the cards of {user}: there is no limit to raise.")
     return limit
 
 
-def _within_quota(group: str, user: str, amounts: Mapping[str, int], budget: int, desk: Desk) -> None:
+def _within_quota(
+    group: str, user: str, amounts: Mapping[str, int], budget: int, term: tuple[Seconds, Seconds], desk: Desk
+) -> None:
     """Refuse a user's boost of anything but cards, or of more cards than the group is owed."""
-    limit = limit_to_raise(group, user, amounts, budget, desk)
+    limit = limit_to_raise(group, user, amounts, budget, term, desk)
     owed = desk.frame.groups[group].quota.quota.get(GPU, 0)
     if limit + amounts[GPU] > owed and not desk.who.admin:
         raise ApiError(
@@ -239,7 +250,7 @@ def _within_quota(group: str, user: str, amounts: Mapping[str, int], budget: int
         )
 
 
-def _within_budget(group: str, giver: str | None, budget: int, desk: Desk) -> None:
+def _within_budget(group: str, giver: str | None, budget: int, start: Seconds, desk: Desk) -> None:
     budgets = desk.ledger.grants.budgets(desk.policy, desk.now)
     if group not in budgets:
         raise invalid(f"{group} has no budget of its own: nothing bounds its GPU hours.")
@@ -248,6 +259,11 @@ def _within_budget(group: str, giver: str | None, budget: int, desk: Desk) -> No
     if giver not in budgets:
         raise invalid(
             f"{giver} has no budget out of which GPU hours could be given.", "Ask an administrator."
+        )
+    if start >= (ends := budgets[giver].ends[0]):
+        raise invalid(
+            f"{giver} can give GPU hours of the present period, which ends {desk.time(ends)}.",
+            "Begin before, or ask an administrator.",
         )
     left = budgets[giver].capacity - budgets[giver].spent
     if budget > left:
@@ -265,6 +281,12 @@ def _within_budget(group: str, giver: str | None, budget: int, desk: Desk) -> No
 
 def _hours(budget: int) -> str:
     return decimal(max(0, budget) * 1000 // GPU_HOUR)
+
+
+def _most_at_once(spans: Sequence[tuple[Seconds, Seconds, int]], start: Seconds, end: Seconds) -> int:
+    """Return the largest sum of the amounts (from when, until when, how much) within a term."""
+    moments = {start, *(begins for begins, _, _ in spans if start < begins < end)}
+    return max(sum(n for begins, ends, n in spans if begins <= at < ends) for at in moments)
 
 
 def _cards_of(models: Mapping[str, str], card: str, resource: str) -> int:

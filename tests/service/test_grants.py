@@ -195,6 +195,20 @@ def test_one_user_may_get_more_of_the_groups_own_cards(pool: Pool) -> None:
     assert pool.done("ada", "DELETE", f"boosts/{mine['id']}")["phase"] == "over"
 
 
+def test_a_user_is_not_raised_above_the_quota_by_boosts_that_begin_later(pool: Pool) -> None:
+    later = {"group": "vision", "user": "bob", "gpus": 1, "start": "1h", "until": "2h"}
+    pool.done("ada", "POST", "boosts", later)
+    assert pool.refused("ada", "POST", "boosts", later | {"start": "2h"})[0] == 409
+    pool.done("ada", "POST", "boosts", later | {"start": "3h"})
+
+
+def test_hours_of_a_period_to_come_are_for_an_administrator_to_give(pool: Pool) -> None:
+    later = {"group": "vision", "gpu_hours": 5, "start": "40d", "until": "1d"}
+    status, message = pool.refused("grace", "POST", "boosts", later)
+    assert (status, message[:45]) == (422, "lab can give GPU hours of the present period,")
+    pool.done("root", "POST", "boosts", later)
+
+
 def test_a_manager_ends_only_what_the_own_group_gives(pool: Pool) -> None:
     boost = pool.done("root", "POST", "boosts", {"group": "vision", "gpus": 1, "until": "1d"})
     assert pool.refused("ada", "DELETE", f"boosts/{boost['id']}")[0] == 403
