@@ -19,6 +19,7 @@ from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.devices.base import Hardware
 from jupyter_gpupool.devices.find import open_pool
 from jupyter_gpupool.devices.simulated import SimulatedPool
+from jupyter_gpupool.policy.builtin import builtin_policy
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.policy.units import UnitError, parse_count, parse_duration
@@ -110,14 +111,16 @@ def _of_scenario(options: argparse.Namespace, scenario: Scenario) -> Source:
 
 
 def _of_installed(options: argparse.Namespace, zone: ZoneInfo) -> Source:
-    """Return the past of the pool that the environment names, on its cards, under the policy in its file."""
+    """Return the past of the pool that the environment names, on its cards, under its policy."""
     config = ServiceConfig.from_environment(simulate=options.simulate)
     until = int(time.time())
     workload = installed(config.ledger_file, until - parse_duration(options.last, what="--last"), until)
-    pool = _pool(options, open_pool(config.simulate))
-    return Source(
-        _cut(options, workload, zone), pool, lambda: _text(str(config.policy_file)), INSTALLED, None
-    )
+    pool, file = _pool(options, open_pool(config.simulate)), config.policy_file
+
+    def policy() -> str:
+        return _text(str(file)) if file.exists() else builtin_policy(pool.cards(), pool.nodes())
+
+    return Source(_cut(options, workload, zone), pool, policy, INSTALLED)
 
 
 def _pool(options: argparse.Namespace, pool: Hardware) -> Hardware:

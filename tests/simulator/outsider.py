@@ -5,10 +5,13 @@ Groups are flat here, and only cards are owed.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
@@ -29,6 +32,11 @@ class Run:
     def at(self, t: int) -> bool:
         """Say whether the lease is live right after `t`."""
         return self.start <= t and (self.end is None or t < self.end)
+
+    def longest(self, latency: int) -> int:
+        """Return how long the lease may last."""
+        more: int = latency if self.submit["kind"] == "job" else 0
+        return more + int(self.submit["limit_s"])
 
     @property
     def cards(self) -> dict[str, int]:
@@ -88,6 +96,71 @@ class Story:
         return found
 
 
+def read(path: Path) -> Story:
+    """Read a file of events."""
+    pool, *events = map(json.loads, path.read_text().splitlines())
+    return Story(pool, events)
+
+
+def figures(story: Story) -> dict[str, float | None]:
+    """Compute every figure."""
+    horizon, events = story.pool["horizon_s"], story.events
+    ends = {e["id"]: e for e in events if e["event"] == "end" and e["outcome"] != "preempted"}
+    expected = {e["id"]: e["start_t"] for e in events if e["event"] == "estimate"}
+    first = {e["id"]: e["t"] for e in reversed(events) if e["event"] == "start"}
+    waits, slowdowns, session_waits, errors = [], [], [], []
+    for id, submit in story.submits.items():
+        over = ends[id]["t"] if id in ends else horizon
+        waited = first.get(id, over) - submit["t"]
+        if submit["kind"] == "session":
+            session_waits.append(waited)
+            continue
+        if id in ends and ends[id]["outcome"] == "completed":
+            stay, work = over - submit["t"], submit["duration_s"]
+            waits.append(stay - work)
+            slowdowns.append(max(1.0, stay / max(10, work)))
+        if id in expected and id in first and waited >= 60:
+            errors.append(abs(expected[id] - first[id]) / waited)
+    done = sum(ends[id]["outcome"] == "completed" and ends[id]["kind"] == "job" for id in ends)
+    errors.sort()
+    half = len(errors) // 2
+    card_hours = len(story.size) * horizon / 24
+    return {
+        "jobs_per_week": done * 604800 / horizon,
+        "held_hours_per_card_day": sum(held for held, _ in use(story).values()) / card_hours,
+        "touched_hours_per_card_day": sum(any_ for _, any_ in use(story).values()) / card_hours,
+        "session_wait_p95_s": rank(session_waits, 0.95),
+        "job_wait_mean_s": sum(waits) / len(waits) if waits else None,
+        "job_wait_p95_s": rank(waits, 0.95),
+        "bounded_slowdown_mean": sum(slowdowns) / len(slowdowns) if slowdowns else None,
+        "eta_error_median": (errors[half] + errors[-half - 1]) / 2 if errors else None,
+        "preemptions": sum(e["event"] == "end" and e["outcome"] == "preempted" for e in events),
+    }
+
+
+def use(story: Story) -> dict[str, tuple[float, float]]:
+    """Return for each card how long it was held, weighed by memory, and held at all, from edge to edge."""
+    edges: dict[str, list[tuple[int, int]]] = {gpu: [] for gpu in story.size}
+    horizon = story.pool["horizon_s"]
+    for run in story.runs:
+        for gpu, mib in run.cards.items():
+            edges[gpu] += [(run.start, mib), (horizon if run.end is None else run.end, -mib)]
+    found = {}
+    for gpu, there in edges.items():
+        held = touched = mib = since = 0
+        for t, change in sorted(there):
+            held += (t - since) * mib
+            touched += (t - since) * (mib > 0)
+            mib, since = mib + change, t
+        found[gpu] = (held / story.size[gpu], float(touched))
+    return found
+
+
+def rank(values: list[int], share: float) -> float | None:
+    """Return the smallest value that so many of all do not exceed."""
+    return sorted(values)[math.ceil(share * len(values)) - 1] if values else None
+
+
 def seconds(text: str) -> int:
     """Read a duration of a policy."""
     return sum(int(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))
@@ -95,7 +168,7 @@ def seconds(text: str) -> int:
 
 def faults(story: Story, *, latency: int = 0) -> list[str]:
     """Return a sentence for each rule that a simulation broke."""
-    checks = (in_order, on_cards, in_time, at_grace, lent, promised, reclaimed, borrowed, resumed)
+    checks = (in_order, on_cards, in_time, at_grace, lent, promised, reclaimed, borrowed, bounded, resumed)
     return [fault for check in checks for fault in check(story, latency)]
 
 
@@ -139,8 +212,7 @@ def in_time(story: Story, latency: int) -> Iterator[str]:
             if window is not None and not within(story.pool["windows"][window], event["t"]):
                 yield f"{event['id']} starts outside {window}"
     for run in story.runs:
-        most = run.submit["limit_s"] + (latency if run.submit["kind"] == "job" else 0)
-        if (story.pool["horizon_s"] if run.end is None else run.end) - run.start > most:
+        if (story.pool["horizon_s"] if run.end is None else run.end) - run.start > run.longest(latency):
             yield f"{run.id} runs longer than its limit"
 
 
@@ -261,6 +333,43 @@ def borrowed(story: Story, latency: int) -> Iterator[str]:
             above = held[group] + story.milli(run) > story.owed[group] and event["kind"] == "job"
             if event["borrowed"] != above:
                 yield f"{event['id']} says borrowed: {event['borrowed']}"
+
+
+def bounded(story: Story, latency: int) -> Iterator[str]:
+    """No job reaches above a limit or takes what is not lent, nor borrows for long what cannot be stopped."""
+    groups = story.pool["policy"]["groups"]
+    most = seconds(story.pool["policy"]["jobs"]["borrow_max_time"])
+    kept = {
+        name: max(0, due - int(1000 * groups[name].get("lend", {}).get("gpus", due / 1000)))
+        for name, due in story.owed.items()
+    }
+    shared = 1000 * len(story.size) - sum(kept.values())
+    lasting: dict[int, Run] = {}
+    runs = iter(story.runs)
+    for event, held in held_before(story):
+        if event["event"] == "end":
+            lasting.pop(event["id"], None)
+        if event["event"] != "start":
+            continue
+        run, name, t = next(runs), event["group"], event["t"]
+        need = story.milli(run)
+        session, limit = event["kind"] == "session", run.submit["limit_s"]
+        after = held + Counter({name: need})
+        if not session and after[name] > 1000 * groups[name].get("limit", {}).get("gpus", math.inf):
+            yield f"{run.id} brings {name} above its limit"
+        if not session and sum(max(0, milli - kept[group]) for group, milli in after.items()) > shared:
+            yield f"{run.id} takes what nobody lends"
+        if not session and (run.submit["resumable"] or limit <= most):
+            continue
+        stay = sum(
+            story.milli(other)
+            for other in lasting.values()
+            if other.event["group"] == name
+            and (other.submit["kind"] == "session" or other.start + other.longest(latency) - t > most)
+        )
+        if need + stay > story.owed[name]:
+            yield f"{run.id} cannot be stopped, and brings what stays of {name} above its quota"
+        lasting[run.id] = run
 
 
 def held_before(story: Story) -> Iterator[tuple[Event, Counter[str]]]:

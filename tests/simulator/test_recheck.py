@@ -1,9 +1,7 @@
-"""Anyone can check the figures: here they are computed again from the file of events, second by second."""
+"""Anyone can check the figures: here they are computed again from the file of events."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,6 +14,7 @@ from jupyter_gpupool.simulator.peers import EASY
 from jupyter_gpupool.simulator.play import Result
 from jupyter_gpupool.simulator.room import Room
 from jupyter_gpupool.simulator.workload import Task
+from tests.simulator.outsider import figures, read
 
 
 def crowd(seed: int) -> list[Task]:
@@ -41,62 +40,6 @@ def crowd(seed: int) -> list[Task]:
     return [task for task in tasks if task.limit > 0]
 
 
-def recheck(path: Path) -> dict[str, Any]:
-    """Compute every figure by counting seconds, with nothing of the simulator's."""
-    pool, *events = map(json.loads, path.read_text().splitlines())
-    horizon = pool["horizon_s"]
-    size = {gpu["gpu"]: gpu["memory_mib"] for gpu in pool["gpus"]}
-    held = {gpu: [0] * horizon for gpu in size}
-    submits = {event["id"]: event for event in events if event["event"] == "submit"}
-    starts = {event["id"]: event for event in events if event["event"] == "start"}
-    ends = {event["id"]: event for event in events if event["event"] == "end"}
-    expected = {event["id"]: event["start_t"] for event in events if event["event"] == "estimate"}
-    for id, start in starts.items():
-        until = ends[id]["t"] if id in ends else horizon
-        for gpu in start["gpus"]:
-            for second in range(start["t"], min(until, horizon)):
-                held[gpu["gpu"]][second] += gpu["memory_mib"]
-    for gpu, line in held.items():
-        assert max(line) <= size[gpu], "no card is ever over-booked"
-    done = [
-        id
-        for id, end in ends.items()
-        if end["outcome"] == "completed" and submits[id]["kind"] == "job" and 0 < end["t"] <= horizon
-    ]
-    waits, slowdowns = [], []
-    for id in done:
-        work, stay = submits[id]["duration_s"], ends[id]["t"] - submits[id]["t"]
-        waits.append(stay - work)
-        slowdowns.append(max(1.0, stay / max(10, work)))
-    session_waits = [
-        starts.get(id, ends.get(id, {"t": horizon}))["t"] - submit["t"]
-        for id, submit in submits.items()
-        if submit["kind"] == "session"
-    ]
-    errors = sorted(
-        abs(expected[id] - starts[id]["t"]) / wait
-        for id in expected
-        if id in starts
-        and submits[id]["kind"] == "job"
-        and (wait := starts[id]["t"] - submits[id]["t"]) >= 60
-    )
-    card_days = len(size) * horizon / 86400
-    seconds_held = sum(sum(line) / size[gpu] for gpu, line in held.items())
-    seconds_touched = sum(sum(1 for mib in line if mib) for line in held.values())
-    half = len(errors) // 2
-    return {
-        "jobs_per_week": len(done) * 604800 / horizon,
-        "held_hours_per_card_day": seconds_held / 3600 / card_days,
-        "touched_hours_per_card_day": seconds_touched / 3600 / card_days,
-        "session_wait_p95_s": sorted(session_waits)[math.ceil(0.95 * len(session_waits)) - 1],
-        "job_wait_mean_s": sum(waits) / len(waits),
-        "job_wait_p95_s": sorted(waits)[math.ceil(0.95 * len(waits)) - 1],
-        "bounded_slowdown_mean": sum(slowdowns) / len(slowdowns),
-        "eta_error_median": (errors[half] + errors[-half - 1]) / 2 if errors else None,
-        "preemptions": sum(end["outcome"] == "preempted" for end in ends.values()),
-    }
-
-
 @pytest.mark.parametrize("setting", [{}, {"horizon": 1500}, {"latency": 30}, {"discipline": EASY}], ids=str)
 def test_the_events_alone_give_every_figure(
     run: Callable[..., Result], tmp_path: Path, setting: dict[str, Any]
@@ -104,7 +47,7 @@ def test_the_events_alone_give_every_figure(
     result = run(crowd(5), plan_every=0, **setting)
     path = tmp_path / "events.jsonl"
     write_events(path, result.pool, result.events)
-    for name, value in recheck(path).items():
+    for name, value in figures(read(path)).items():
         assert result.figures[name] == pytest.approx(value), name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from jupyter_gpupool.simulator.journal import write_events
 from jupyter_gpupool.simulator.play import Result, play
 from jupyter_gpupool.simulator.scenarios import SCENARIOS, TYPICAL, poisson
 from jupyter_gpupool.simulator.workload import Task
-from tests.simulator.outsider import Story, faults
+from tests.simulator.outsider import Story, faults, figures, read
 
 Run = Callable[..., Result]
 HOUR, DAY = 3600, 86400
@@ -32,8 +31,8 @@ partitions:
   training: {gpus: ["node2:*"], for: [job]}
 groups:
   vision: {quota: {gpus: 4}}
-  speech: {quota: {gpus: 3}}
-  guests: {quota: {gpus: 1}}
+  speech: {quota: {gpus: 3}, lend: {gpus: 2}}
+  guests: {quota: {gpus: 1}, limit: {gpus: 3}}
 jobs: {grace: 2m, min_run_time: 10m, borrow_max_time: 4h}
 """
 
@@ -61,11 +60,13 @@ def busy(seed: int, days: int = 3) -> list[Task]:
 
 
 def told(result: Result, tmp_path: Path) -> Story:
-    """Return what the file of events tells."""
+    """Return what the file of events tells; every figure follows from it."""
     path = tmp_path / "events.jsonl"
     write_events(path, result.pool, result.events)
-    pool, *events = map(json.loads, path.read_text().splitlines())
-    return Story(pool, events)
+    story = read(path)
+    for name, value in figures(story).items():
+        assert result.figures[name] == pytest.approx(value), name
+    return story
 
 
 def causes(story: Story) -> Counter[str]:
