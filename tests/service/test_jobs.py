@@ -189,6 +189,13 @@ def test_a_dry_run_says_when_and_changes_nothing(start: Any) -> None:
     assert len(call("GET", "jobs").body["jobs"]) == 1
 
 
+def test_a_dry_run_needs_no_code(start: Any) -> None:
+    call = start("1x1x8GiB")
+    body = call.command(kind="script", entry={"script": "train.py"}, snapshot="0" * 64)
+    assert call("POST", "jobs?dry_run=true", body).body["message"] == "It would start now."
+    assert call("POST", "jobs", body).error["code"] == "snapshot_missing"
+
+
 def test_the_list_is_by_state_and_newest_first(start: Any) -> None:
     call = start("1x1x8GiB")
     ids = [call.submit("sleep 100")["id"] for _ in range(3)]

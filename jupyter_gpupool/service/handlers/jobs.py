@@ -48,7 +48,8 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
     new, array = new_job(call.body, rules, key), tasks_of(call.body)
     if key and (known := service.ledger.submitted_as(who.user, key)):
         return 201, service.array_views.of(known, who)
-    if new.snapshot and not service.snapshots.has(who.user, new.snapshot):
+    only_look = call.query["dry_run"]
+    if new.snapshot and not only_look and not service.snapshots.has(who.user, new.snapshot):
         raise ApiError(
             409,
             "snapshot_missing",
@@ -58,7 +59,7 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
     new = _after_others(service, new, call.body)
     tasks = 1 if array is None else len(array[0])
     admit(service, new, rules, tasks)
-    if call.query["dry_run"]:
+    if only_look:
         return 200, await _forecast(service, new, rules, tasks)
     return 201, service.array_views.of(_queued(service, new, array), who)
 
