@@ -25,6 +25,8 @@ log = logging.getLogger("gpupool")
 LOOK_S = 60.0
 WARN_S = 900
 """So long before its end a session's owner hears of it; of a short one, when a quarter is left."""
+WARN_AT_LEAST_S = 75
+"""Long enough for a look to come in between."""
 LAST_CHANCE_S = 600
 """So long after the warning an idle session is released or stopped."""
 UNUSED_CELL_S = 4 * 3600
@@ -120,7 +122,7 @@ class Rules:
 
     def _warn_of_end(self, session: SessionRecord, lease: LeaseRecord, now: int) -> None:
         left = lease.end - now
-        if left > min(WARN_S, (lease.end - lease.start) // 4):
+        if left > min(WARN_S, max(WARN_AT_LEAST_S, (lease.end - lease.start) // 4)):
             self._said.discard((session.id, "end"))
             return
         if left > 0:

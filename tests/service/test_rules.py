@@ -253,6 +253,13 @@ def test_a_short_session_hears_of_its_end_when_a_quarter_is_left(open_site: Any)
     assert site.said() == ["Its time ends in 5 min: save what you need."]
 
 
+def test_of_the_shortest_too_its_end_is_announced(open_site: Any) -> None:
+    site = open_site()
+    site.session(limit_s=120)
+    site.pass_(120)
+    assert site.said() == ["Its time ends in 1 min: save what you need."]
+
+
 def test_a_cell_that_runs_for_hours_without_its_device_is_reported_once(open_site: Any) -> None:
     pool = RealPool()
     site = open_site("", pool)
