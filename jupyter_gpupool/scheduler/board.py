@@ -107,7 +107,9 @@ class Board:
 
     def measure(self, claim: Claim) -> Mapping[str, int]:
         """Return what a claim takes of each resource that a group is owed."""
-        return self.limits.amounts(claim) if isinstance(claim, Lease) else self.floor.shape(claim).amounts
+        if isinstance(claim, Lease):
+            return self.limits.amounts(claim, claim.placement)
+        return self.floor.shape(claim).amounts
 
     def inside(self, work: Work) -> bool:
         """Say whether the work's group, with it, would be inside quota now in all that the group names."""

@@ -207,10 +207,10 @@ class Dispatch:
             self.promises.restore(promise)
         return False
 
-    def _is_inside(self, work: Work) -> bool:
-        """Say whether a group is inside quota with its `work`; what is promised for now is not yet held."""
+    def _is_inside(self, work: Work, placement: Placement) -> bool:
+        """Say whether a group is inside quota with `work` there; what is promised for now is not yet held."""
         board = self.board
-        amounts = dict(board.measure(work))
+        amounts = board.limits.amounts(work, placement)
         for other in self.promises.due_by(work.group, self._now):
             for name, amount in board.measure(other).items():
                 amounts[name] = amounts.get(name, 0) - amount
@@ -220,7 +220,7 @@ class Dispatch:
         found = self.board.attempt(work)
         if not isinstance(found, Placement):
             return False
-        borrowed = work.kind == "job" and not self._is_inside(work)
+        borrowed = work.kind == "job" and not self._is_inside(work, found)
         self.board.start(work, found)
         self.starts.append(Start(work.id, found, borrowed))
         self.clearing.started(work)

@@ -43,7 +43,7 @@ def _no_room(snapshot: Snapshot, now: Seconds, lease: Lease, end: Seconds) -> st
     board = Board(replace(snapshot, leases=others, waiting=()), now)
     work = _as_work(lease, now, end)
     for line in board.limits.bounds(work):
-        if not line.fits(line.need(work, board.limits.amounts(lease)), now, end):
+        if not line.fits(line.need(work, board.limits.amounts(lease, lease.placement)), now, end):
             what = {Reason.GROUP_QUOTA: "quota", Reason.BUDGET: "budget"}.get(line.cap.reason, "limit")
             return f"the {what} of {line.cap.owner} has no room for that."
     return None

@@ -65,6 +65,8 @@ class Feasibility:
         if self.possible(work):
             return None
         entry, place = self._entry(work), self._place(work)
+        if isinstance(place, Refusal) and place.code == NO_SUCH:
+            return place
         if isinstance(entry, Refusal):
             return entry
         if work.limit > entry[0]:

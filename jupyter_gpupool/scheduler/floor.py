@@ -46,7 +46,7 @@ class Fit:
 class Shape:
     """A request on the machines: the bays that could hold it when empty.
 
-    `amounts` is what it counts in the first bay that suits it, even if that is too small.
+    `amounts` is what it counts in the first of them, or else in the first that suits it.
     """
 
     fits: tuple[Fit, ...]
@@ -220,8 +220,9 @@ class Floor:
         suitable = [bay for bay in self.bays if self.suits(kind, request, bay)]
         suitable.sort(key=lambda bay: self.lender(kind, bay) is not None)
         fits = [self.fit(request, bay) for bay in suitable]
-        amounts = fits[0].amounts if fits else self._amounts(request, 0, "")
-        return Shape(tuple(fit for fit in fits if fit.bay.could_hold(fit.size)), amounts)
+        roomy = tuple(fit for fit in fits if fit.bay.could_hold(fit.size))
+        first = next(iter(roomy or fits), None)
+        return Shape(roomy, first.amounts if first else self._amounts(request, 0, ""))
 
     def _amounts(self, request: Request, gpu_milli: int, model: str) -> Mapping[str, int]:
         return {name: quota.amount(name, request, gpu_milli, model) for name in self._resources}

@@ -17,7 +17,7 @@ from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse, Reach
 from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
-from jupyter_gpupool.scheduler.timeline import Profile
+from jupyter_gpupool.scheduler.timeline import FOREVER, Profile
 
 Lane = tuple[Shelf, ...]
 Place = Profile | Lane  # where work is parked: a limit, or the shelves that would serve it
@@ -85,6 +85,9 @@ class _Walk:
         if claim.kind == "session" and placement.partition in floor.headrooms:
             nodes = floor.nodes_of(placement.partition)
         self._expect(end, self._cards(placement), nodes, tuple(self._board.limits.profiles(claim)))
+        for early, profile in self._board.limits.early(claim):
+            if end - early > self._board.time:
+                self._expect(end - early, (), (), (profile,))
 
     def expect_start(self, promise: Promise) -> None:
         """Note that a promise takes its cards at its start."""
@@ -209,11 +212,7 @@ class _Walk:
         board = self._board
         gate = board.gate(work, board.time)
         if gate != board.time:
-            if gate is None:
-                self._left -= 1
-            else:
-                heappush(self._timers, (gate, rank, work))
-            return True
+            return self._put_off(rank, work, gate)
         found = board.attempt(work)
         if isinstance(found, Placement):
             end = board.end_of(work, found, board.time)
@@ -226,9 +225,17 @@ class _Walk:
             lane, sizes = self._lane(work)
             return self._park((rank, work, sizes), place, lane)
         if isinstance(found.line, Purse):
-            heappush(self._timers, (found.line.period_end(board.time), rank, work))
-            return True
+            end = found.line.period_end(board.time)
+            return self._put_off(rank, work, None if end == FOREVER else end)
         return self._park((rank, work, found), place, found.line.profile)
+
+    def _put_off(self, rank: int, work: Work, time: Seconds | None) -> bool:
+        """Try `work` again at `time`; None: never."""
+        if time is None:
+            self._left -= 1
+        else:
+            heappush(self._timers, (time, rank, work))
+        return True
 
     def _park(self, parked: Parked, old: Place | None, new: Place) -> bool:
         if new == old:

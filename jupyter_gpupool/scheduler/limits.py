@@ -205,9 +205,13 @@ class Limits:
             found += accounts.counted(claim.group)
         return found
 
-    def amounts(self, lease: Lease) -> dict[str, int]:
-        """Return what a lease takes of each resource that a cap counts."""
-        return {name: self._taken(name, lease, lease.placement) for name in self.resources}
+    def early(self, claim: Claim) -> list[tuple[Seconds, Profile]]:
+        """Return the profiles in which a claim stops to count before its end, and how long before."""
+        return [(line.early, line.profile) for line in self._lines(claim) if line.early]
+
+    def amounts(self, claim: Claim, placement: Placement) -> dict[str, int]:
+        """Return what a claim takes there of each resource that a cap counts."""
+        return {name: self._taken(name, claim, placement) for name in self.resources}
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Count a claim that has started, until `end`."""

@@ -444,6 +444,14 @@ def test_held_invalid_and_impossible_work(pool):
     assert all(verdict.position is None for verdict in decided.verdicts.values())
 
 
+def test_no_such_card_is_said_before_what_exceeds_a_limit(pool):
+    """The first that holds: there is no such card, the class is for others, the time is too long."""
+    group = pool.group("b", user=UserLimits(job_time=50))
+    waiting = [pool.job(1, group="b", gpu_types=("none",), priority="urgent"), pool.job(2, group="b")]
+    found = reasons(plan(pool.snapshot(waiting, groups=[group]), 0))
+    assert found == {1: Reason.NO_SUCH_GPU, 2: Reason.EXCEEDS_LIMIT}
+
+
 def test_fill_leaves_no_room_to_worse_work_while_promises_are_free(pool):
     cards = pool.gpus(4)
     running = pool.lease(pool.job(1, 2), cards[:2], 60)

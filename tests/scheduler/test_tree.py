@@ -200,6 +200,12 @@ class TestSessions:
         assert started(plan(snapshot, 6 * HOUR - 1)) == []
         assert started(plan(snapshot, 6 * HOUR)) == [1]
 
+    def test_they_are_expected_when_such_a_job_is_short_before_it_ends(self, pool):
+        cards = pool.gpus(4)
+        running = [pool.lease(pool.job(9), cards[:1], 10 * HOUR)]
+        snapshot = pool.snapshot([pool.session(1, 2)], running, gpus=cards, groups=[pool.group("a", 2)])
+        assert plan(snapshot, 0).verdicts[1].expected_start == 6 * HOUR
+
     def test_others_that_borrow_leave_them_their_quota(self, pool):
         cards = pool.gpus(4)
         groups = [pool.group("a", 2, lend=2), pool.group("b", 1, lend=0)]
@@ -257,6 +263,16 @@ class TestTypesAndOtherResources:
         assert limits.inside("a", {GPU: 1000, "gpu_milli.h200": 0})
         assert not limits.inside("a", {GPU: 1000, "gpu_milli.h200": 1000})
 
+    def test_a_start_counts_as_the_cards_that_it_gets(self, pool):
+        """Of a kind of which there are too few, or none free, nothing is borrowed."""
+        cards = pool.gpus(1, model="A100") + pool.gpus(2, model="H200", first=2)
+        group = pool.group("a", 4, quota={"gpu_milli.a100": 0})
+        held = leases_of(pool, cards, "b", 1)
+        groups = [group, pool.group("b", 1)]
+        for work, running in ((pool.job(1, 2), []), (pool.job(1), held)):
+            decided = plan(pool.snapshot([work], running, gpus=cards, groups=groups), 0)
+            assert [(start.work, start.borrowed) for start in decided.starts] == [(1, False)]
+
     def test_what_those_of_no_group_may_have_is_no_card(self, pool):
         waiting = [pool.job(1, group="pool"), pool.job(2, 0, group="pool", cpus_milli=1000)]
         decided = plan(pool.snapshot(waiting), 0)
@@ -294,6 +310,15 @@ class TestBudgets:
         decided = plan(self.snapshot(pool, waiting), 0)
         assert started(decided) == [1, 2]
         assert decided.verdicts[3].expected_start == 24 * HOUR
+
+    def test_what_no_period_that_is_known_pays_for_has_no_expected_start(self, pool):
+        budgets = {"a": Budget(10 * HOUR * CARD, 10 * HOUR * CARD, (24 * HOUR,))}
+        waiting = [pool.job(n, limit=6 * HOUR) for n in (1, 2)]
+        decided = plan(self.snapshot(pool, waiting, budgets=budgets), 0)
+        assert {n: verdict.expected_start for n, verdict in decided.verdicts.items()} == {
+            1: 24 * HOUR,
+            2: None,
+        }
 
     def test_a_class_costs_what_it_charges(self, pool):
         waiting = [
