@@ -1,4 +1,4 @@
-"""What people are told of their jobs and sessions, and of what.
+"""What people are told of their jobs, sessions and requests, and of what.
 
 Owns: which occasions make a message, and its words. Pure. A subject may be read by more people than its
 owner: it says nothing of a job's output. Never: an address, a clock.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from jupyter_gpupool.client.text import duration, plain, plural
+from jupyter_gpupool.client.text import duration, plain, plural, sentence
+from jupyter_gpupool.ledger.grant_records import RequestRecord, RequestState
 from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.ledger.records import Job, JobState, SessionRecord
 from jupyter_gpupool.policy.model import Occasion, Policy
@@ -68,6 +69,32 @@ def of_array(
 def of_session(session: SessionRecord, key: str, subject: str, text: str) -> Message:
     """Return a message to the owner of a session."""
     return Message(f"session {session.id} {key}", session.owner, subject, text)
+
+
+def of_request(record: RequestRecord, asks: str, managers: Collection[str]) -> list[Message]:
+    """Return what is to be told of a request: to those who may answer, else of the answer to who asked.
+
+    Parameters
+    ----------
+    asks
+        What is asked for, in words.
+    managers
+        Who may answer; with none, the administrators are told.
+    """
+    if record.state is RequestState.OPEN:
+        subject = f"Request {record.id} waits for an answer"
+        how = f"jupyter gpupool approve {record.id} SENTENCE, or deny"
+        text = f"{record.user} asks for {asks}. {record.because}\n\nAnswer with: {how}"
+        others: list[str | None] = [*sorted(set(managers) - {record.user})]
+        return [
+            Message(f"request {record.id} for {name or 'administrators'}", name, subject, text)
+            for name in others or [None]
+        ]
+    if record.state is RequestState.WITHDRAWN or record.by == record.user:
+        return []
+    text = f"You asked for {asks}. {sentence(record.answer)} ({record.by})"
+    subject = f"Request {record.id} is {record.state.value}"
+    return [Message(f"request {record.id} answered", record.user, subject, text)]
 
 
 def _named(job: Job, policy: Policy) -> str:

@@ -6,18 +6,24 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.ledger import Ledger, LedgerUnavailable
+from jupyter_gpupool.ledger.grant_records import RequestRecord, RequestState
 from jupyter_gpupool.ledger.outbox import MOST_WAITING, Message
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.service import channels, notices
+from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.notices import FIRST_RETRY_S, GIVE_UP_S, Notices
+from jupyter_gpupool.service.occasions import of_request
+from jupyter_gpupool.service.scopes import ADMINISTRATOR, Scope
 from tests.service.receivers import MailServer, Webhook
 
 SITE = """
@@ -297,6 +303,43 @@ def test_the_name_of_a_job_stays_on_its_line(start: Any, webhook: Webhook) -> No
     assert webhook.texts[0].startswith(
         f"root: Job {job['id']} (a bob: Job 2\N{REPLACEMENT CHARACTER}[31m) has"
     )
+
+
+def test_a_request_is_told_to_who_may_answer_and_the_answer_to_who_asked(
+    start: Any, mail: MailServer
+) -> None:
+    who = "bob"
+
+    def identify(peer: Peer) -> Identity:
+        scopes: frozenset[Scope] = frozenset({"read", "submit", "manage"})
+        return Identity(who, ADMINISTRATOR if who == "root" else scopes, peer.uid, peer.pid)
+
+    team = "{team: {quota: {gpus: 2}, managers: [ada], members: [ada, bob], user: {gpus: 1}}}"
+    text = site(mail, team="").replace("{team: {quota: {gpus: 2}}}", team)
+    call = start("1x2x8GiB", text, parts={"identify": identify})
+    wants = {"kind": "boost", "wants": {"gpus": 1, "until": "2d"}, "because": "The paper is due."}
+    number = call("POST", "requests", wants).body["id"]
+    until(lambda: len(mail.mails) == 1)
+    who = "ada"
+    assert call("POST", f"requests/{number}/approve", {"answer": "go on"}).status == 200
+    until(lambda: len(mail.mails) == 2)
+    who = "bob"
+    number = call("POST", "requests", wants | {"wants": {"gpus": 1, "until": "3d"}}).body["id"]
+    call("DELETE", f"requests/{number}")
+    until(lambda: len(mail.mails) == 3)
+    who = "root"
+    assert mail.recipients == [["ada@example.org"], ["bob@example.org"], ["ada@example.org"]]
+    asked, answered, _ = subjects(mail)
+    assert (asked, answered) == ("Request 1 waits for an answer", "Request 1 is approved")
+    assert "bob asks for 1 GPU more for bob in team for 2d. The paper is due." in mail.mails[0].get_content()
+    assert "Go on. (ada)" in mail.mails[1].get_content()
+
+
+def test_where_nobody_manages_administrators_answer() -> None:
+    record = RequestRecord(4, "boost", "bob", "team", {}, "Please.", 0)
+    (message,) = of_request(record, "1 GPU", [])
+    assert (message.user, "approve 4" in message.text) == (None, True)
+    assert of_request(replace(record, state=RequestState.DENIED, by="bob"), "1 GPU", ["ada"]) == []
 
 
 def test_an_array_tells_once(start: Any, mail: MailServer) -> None:

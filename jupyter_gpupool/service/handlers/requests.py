@@ -14,6 +14,7 @@ from jupyter_gpupool.ledger.grant_records import RequestRecord
 from jupyter_gpupool.ledger.grants import Answer
 from jupyter_gpupool.ledger.records import SessionRecord
 from jupyter_gpupool.policy.model import ROOT
+from jupyter_gpupool.service import occasions
 from jupyter_gpupool.service.asking import is_open, more_time, new_request, text_of, wish_of
 from jupyter_gpupool.service.call import Call
 from jupyter_gpupool.service.core import Service
@@ -142,6 +143,8 @@ def _tell(call: Call[Any], record: RequestRecord) -> None:
     groups = [record.group, *policy.above(record.group)]
     managers = {name for group in groups if group in policy.groups for name in policy.groups[group].managers}
     call.service.news.request(record, {record.user, *managers})
+    for message in occasions.of_request(record, text_of(record), managers):
+        call.service.notices.tell(message)
 
 
 def _reply(record: RequestRecord) -> GrantRequestReply:
