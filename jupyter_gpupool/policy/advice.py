@@ -60,7 +60,7 @@ def warnings(policy: Policy, totals: Mapping[str, int], gpus: Sequence[CardInfo]
     gpus : sequence of CardInfo, optional
         The cards, to find those that no partition names and patterns that name none.
     """
-    return [*_oversubscribed(policy, totals), *_cards(policy, gpus), *_nobodys(policy)]
+    return [*_oversubscribed(policy, totals), *_cards(policy, gpus), *_nobodys(policy), *_unheard(policy)]
 
 
 def _oversubscribed(policy: Policy, totals: Mapping[str, int]) -> Iterator[str]:
@@ -91,6 +91,17 @@ def _cards(policy: Policy, gpus: Sequence[CardInfo]) -> Iterator[str]:
 def _nobodys(policy: Policy) -> Iterator[str]:
     if policy.default_group is None:
         yield "default_group is null: a user of no group gets CPUs only."
+
+
+def _unheard(policy: Policy) -> Iterator[str]:
+    notify = policy.notify
+    if not (notify.smtp or notify.webhook):
+        asked = [f"users.{name}.notify" for name, user in policy.users.items() if user.notify]
+        asked += ["notify.events"] if notify.events else []
+        if asked:
+            yield f"{_listed(asked)}: neither smtp nor webhook is set, so nobody is told."
+    elif not (notify.webhook or notify.admins):
+        yield "notify.admins names nobody: who hears of a lost card, a full disk, a broken service?"
 
 
 def _walk(data: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:

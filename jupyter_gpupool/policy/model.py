@@ -289,6 +289,10 @@ class Notify(Section):
     admins: tuple[Address, ...] = ()
     events: tuple[Occasion, ...] = ()
 
+    def reaches(self, user: str) -> bool:
+        """Whether a message to a user has a way to go."""
+        return self.webhook is not None or (self.smtp is not None and self.address(user) is not None)
+
     def address(self, user: str) -> str | None:
         """Return a user's mail address, if it is known; a name that is one is its own."""
         found = self.addresses.get(user) or (self.to.replace(USER, user) if self.to else user)

@@ -38,6 +38,8 @@ LEASE_STATES: Mapping[SessionState, str] = {
 OWNERS_LIMIT = Explanation("The limit of its owner is reached.", "It clears when work of the owner ends.")
 """What those who see no names are told of a user's limit."""
 
+UNHEARD = "This pool has no way to send you a message; --notify is of no use here."
+
 
 class Views:
     """Makes replies out of records.
@@ -95,7 +97,7 @@ class Views:
             "log": f"{folder}/{max(1, job.attempt)}/log" if own else None,
             "workdir": (job.workdir or None) if own else None,
             "stops": [self._stop(lease) for lease in self._ledger.stops.of(job.id)] if named else [],
-            "warnings": [self._survival] if own and self._survival and not job.state.ended else [],
+            "warnings": self._warnings(job) if own and not job.state.ended else [],
             "simulated": self._controller.pool.simulated,
             "array": None,
             "array_id": job.array,
@@ -106,6 +108,10 @@ class Views:
             "failures": job.failures,
             "notify": list(job.notify) if own else [],
         }
+
+    def _warnings(self, job: Job) -> list[str]:
+        unheard = job.notify and not self._controller.policy.notify.reaches(job.owner)
+        return [*([self._survival] if self._survival else []), *([UNHEARD] if unheard else [])]
 
     def waiting(self, job: Job, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:
         """Say why a job waits; until a plan knows it, that it has just come."""

@@ -84,6 +84,27 @@ def test_nobody_s_group(policy: Load) -> None:
     assert warnings(policy(""), POOL) == ["default_group is null: a user of no group gets CPUs only."]
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "notify: {events: [fail]}\nusers: {bob: {notify: [end]}}",
+            "users.bob.notify, notify.events: neither smtp nor webhook is set, so nobody is told.",
+        ),
+        (
+            "notify: {smtp: 'smtps://mail.example.org'}",
+            "notify.admins names nobody: who hears of a lost card, a full disk, a broken service?",
+        ),
+        ("notify: {smtp: 'smtps://mail.example.org', admins: [ops@example.org]}", None),
+        ("notify: {webhook: 'https://chat.example.org/x', events: [fail]}", None),
+        ("users: {bob: {notify: []}}", None),
+    ],
+)
+def test_messages_that_nobody_gets(policy: Load, text: str, sentence: str | None) -> None:
+    found = warnings(policy(f"groups: {{a: {{quota: {{gpus: 1}}}}}}\ndefault_group: a\n{text}\n"), POOL)
+    assert found == ([sentence] if sentence else [])
+
+
 def test_cards_without_partition_and_patterns_without_cards(policy: Load, card: type) -> None:
     read = policy('partitions: {a: {gpus: ["node1:0", "nodel:*"], for: [job]}}\ndefault_group: team\n')
     assert warnings(read, POOL, [card("node1", i) for i in range(6)]) == [

@@ -295,6 +295,16 @@ def test_a_user_has_a_default_and_a_job_may_say_otherwise(start: Any, mail: Mail
     assert "(own) has completed" in as_asked
 
 
+def test_who_wants_to_hear_of_a_job_is_told_where_nothing_can_be_sent(start: Any, mail: MailServer) -> None:
+    call = start(policy=SITE)
+    job = call.submit("sleep 60", notify=["end"])
+    assert [text for text in job["warnings"] if "no way to send you a message" in text]
+    quiet = call.submit("sleep 60")
+    assert not [text for text in quiet["warnings"] if "no way" in text]
+    call("POST", "policy", {"text": site(mail), "apply": True})
+    assert not [text for text in call.job(job["id"])["warnings"] if "no way" in text]
+
+
 def test_the_name_of_a_job_stays_on_its_line(start: Any, webhook: Webhook) -> None:
     call = start(policy=site(webhook=webhook, team="", more="  events: [end]"))
     job = call.submit("true", name="a\nbob: Job 2\x1b[31m")
