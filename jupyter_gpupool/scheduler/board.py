@@ -51,7 +51,10 @@ class Option:
 
     def lack(self, start: Seconds, end: Seconds) -> Lack | None:
         """Return the first limit that has too little over [start, end)."""
-        return next((pair for pair in self.needs if not pair[0].fits(pair[1], start, end)), None)
+        for found in self.needs:
+            if not found.line.fits(found.need, start, end):
+                return found
+        return None
 
     def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
         """Say whether enough stays free for sessions."""

@@ -17,6 +17,7 @@ from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse, Reach
 from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
 from jupyter_gpupool.scheduler.placement import Shelf, Size
+from jupyter_gpupool.scheduler.quota import UNBOUNDED
 from jupyter_gpupool.scheduler.timeline import FOREVER, Profile
 
 Lane = tuple[Shelf, ...]
@@ -24,19 +25,42 @@ Place = Profile | Lane  # where work is parked: a limit, or the shelves that wou
 Need = Lack | tuple[Size, ...]  # what it needs there
 Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Profile, ...]]
 Parked = tuple[int, Work, Need]  # best first by rank, the first field
-Room = tuple[int, int, int, int, int]  # number of the shelf in its lane; idle cards, MiB, CPUs, memory
+Room = tuple[
+    int, int, int, int, int, Seconds
+]  # number of its shelf; idle cards, MiB, CPUs, memory; until when
 Rooms = dict[Lane, dict[str, list[Room]]]  # by node
 
 
 class _Queue:
-    """Works of one shape parked at one place, best first; `tried` tells whether its head has been tried."""
+    """Works of one shape parked at one place, best first; `tried` tells whether its head has been tried.
 
-    __slots__ = ("place", "tried", "works")
+    Parked at a limit, its head cannot start while less than `least` is free there.
+    """
+
+    __slots__ = ("least", "place", "tried", "works")
 
     def __init__(self, place: Place | None, works: list[Parked]) -> None:
         self.place = place
         self.works = works
         self.tried = False
+        self.least = UNBOUNDED
+
+    def push(self, parked: Parked) -> None:
+        """Add a work that has been tried."""
+        heappush(self.works, parked)
+        if self.works[0] is parked:
+            self.tried = True
+            self._measure()
+
+    def pop(self) -> None:
+        """Let the head leave."""
+        heappop(self.works)
+        self.tried = False
+        self._measure()
+
+    def _measure(self) -> None:
+        need = self.works[0][2] if self.works else None
+        self.least = need.line.least(need.need) if isinstance(need, Lack) else UNBOUNDED
 
 
 def forecast(
@@ -75,6 +99,7 @@ class _Walk:
         self._edges = [(edge, name) for name in board.floor.lenders if (edge := self._edge(name))]
         self._left = 0
         self._parked: dict[Place, dict[object, _Queue]] = {}
+        self._lacking: dict[Profile, dict[_Queue, None]] = {}
         self._sizes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
         self._lanes: set[Lane] = set()
         self._lanes_of_node: dict[str, dict[Lane, None]] = {}
@@ -165,21 +190,24 @@ class _Walk:
         heads = [(queue.works[0][0], queue) for queue in due]
         for profile in profiles:
             queues = self._parked.get(profile, {})
-            heads += [(q.works[0][0], q) for q in queues.values() if q.works and _fits(q, self._board.time)]
+            level = profile.at(self._board.time) if queues else 0
+            heads += [(q.works[0][0], q) for q in queues.values() if q.least <= level]
+            for queue in self._lacking.pop(profile, ()):
+                queue.tried = False
+                heads += [(queue.works[0][0], queue)] if queue.works else []
         rooms: Rooms = {}
         self._read(rooms, nodes)
         for lane, free_in in rooms.items():
             queues = self._parked[lane]
-            heads += [(q.works[0][0], q) for q in queues.values() if q.works and _may_fit(q, free_in)]
+            heads += [(q.works[0][0], q) for q in queues.values() if q.works and self._may_fit(q, free_in)]
         heapify(heads)
         while heads:
             _, queue = heappop(heads)
-            if not self._still(queue, rooms):
+            if not (queue.works and self._still(queue, rooms)):
                 continue
             rank, work, _ = queue.works[0]
             if self._try(rank, work, queue.place):
-                heappop(queue.works)
-                queue.tried = False
+                queue.pop()
                 if work.id in self.found:
                     self._read(rooms, [node for node in self.found[work.id][1].nodes if node in nodes])
                 if queue.works:
@@ -204,8 +232,52 @@ class _Walk:
         if queue.place is None:
             return True
         if isinstance(queue.place, Profile):
-            return _fits(queue, self._board.time)
-        return _may_fit(queue, rooms.get(queue.place, {}))
+            return self._fits(queue)
+        return self._may_fit(queue, rooms.get(queue.place, {}))
+
+    def _fits(self, queue: _Queue) -> bool:
+        """Say whether the limit at which a queue is parked has room for its head, as long as it would run."""
+        time, (_, work, need) = self._board.time, queue.works[0]
+        if not isinstance(need, Lack) or queue.least > need.line.profile.at(time):
+            return False
+        terms = (option.term(work, time) for option in self._board.options(work))
+        backs = (term.back for term in terms if term is not None)
+        return need.line.fits(need.need, time, min(time + work.limit, *backs, FOREVER))
+
+    def _may_fit(self, queue: _Queue, rooms: Mapping[str, list[Room]]) -> bool:
+        """Say whether the head may fit where something freed; one that was never tried may fit anywhere."""
+        if not queue.tried:
+            return True
+        time, (_, work, need) = self._board.time, queue.works[0]
+        if isinstance(need, Lack):
+            return False
+        end, options = time + work.limit, self._board.options(work)
+        for number, idle, mib, cpus, memory, until in chain.from_iterable(rooms.values()):
+            size = need[number]
+            if (
+                end <= until
+                and (size.cards <= idle if size.whole else size.mib <= mib)
+                and size.cpus <= cpus
+                and size.memory <= memory
+                and options[number].open_to(work, time)
+                and self._may_leave(queue, options[number])
+            ):
+                return True
+        return False
+
+    def _may_leave(self, queue: _Queue, option: Option) -> bool:
+        """Say whether the head would start here or wait at a limit: unless cards are lent to it later.
+
+        Until that limit has more, it need not be tried.
+        """
+        time, work = self._board.time, queue.works[0][1]
+        lack = option.lack(time, time + 1)
+        if lack is None or isinstance(lack.line, Purse):
+            return True
+        if all(one.term(work, time) is not None for one in self._board.options(work)):
+            return True
+        self._lacking.setdefault(lack.line.profile, {})[queue] = None
+        return False
 
     def _try(self, rank: int, work: Work, place: Place | None) -> bool:
         """Start `work` at this moment or park it; say whether it left `place`."""
@@ -223,7 +295,11 @@ class _Walk:
             return True
         if found is None:
             lane, sizes = self._lane(work)
-            return self._park((rank, work, sizes), place, lane)
+            left = self._park((rank, work, sizes), place, lane)
+            queue = self._parked[lane][_about((rank, work, sizes))]
+            if queue.works[0][1] is work:
+                all(self._may_leave(queue, option) for option in board.options(work))
+            return left
         if isinstance(found.line, Purse):
             end = found.line.period_end(board.time)
             return self._put_off(rank, work, None if end == FOREVER else end)
@@ -245,9 +321,7 @@ class _Walk:
         queue = queues.get(shape)
         if queue is None:
             queue = queues[shape] = _Queue(new, [])
-        heappush(queue.works, parked)
-        if queue.works[0] is parked:
-            queue.tried = True
+        queue.push(parked)
         return True
 
     def _lane(self, work: Work) -> tuple[Lane, tuple[Size, ...]]:
@@ -277,26 +351,3 @@ def _about(parked: Parked) -> object:
     size = need[0]
     mib, memory = size.mib.bit_length(), size.memory.bit_length()
     return size.cards, size.whole, mib, size.cpus.bit_length(), memory, length, work.resumable
-
-
-def _fits(queue: _Queue, time: Seconds) -> bool:
-    need = queue.works[0][2]
-    return isinstance(need, Lack) and need.line.free(time) >= need.need
-
-
-def _may_fit(queue: _Queue, rooms: Mapping[str, list[Room]]) -> bool:
-    """Say whether the head may fit where something freed; one that was never tried may fit anywhere."""
-    if not queue.tried:
-        return True
-    need = queue.works[0][2]
-    if isinstance(need, Lack):
-        return False
-    for number, idle, mib, cpus, memory in chain.from_iterable(rooms.values()):
-        size = need[number]
-        if (
-            (size.cards <= idle if size.whole else size.mib <= mib)
-            and size.cpus <= cpus
-            and size.memory <= memory
-        ):
-            return True
-    return False

@@ -92,6 +92,10 @@ class Line:
         """Return what is free at `time`."""
         return self.profile.at(time) + self.beyond
 
+    def least(self, need: int) -> int:
+        """Return what must be free in the profile, at the least, for `need` to be free here."""
+        return need - self.beyond
+
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         """Say whether `need` is free for work that lasts over [start, end)."""
         return self.profile.fits(need - self.beyond, start, end - self.early)
@@ -137,26 +141,32 @@ class Reach(Line):
         much of what it owns it lends, and how much it keeps.
     """
 
-    __slots__ = ("_kept", "_most")
+    __slots__ = ("_kept", "_local")
 
     def __init__(self, cap: Cap, profile: Profile, beyond: int, kept: list[tuple[Profile, int, int]]) -> None:
         super().__init__(cap, profile, beyond)
         self._kept = [(account, lent) for account, lent, _ in kept]
-        self._most = cap.capacity + sum(local for _, _, local in kept)
+        self._local = sum(local for _, _, local in kept)
 
     @property
     def most(self) -> int:
         """Return the most that could ever be free."""
-        return self._most
+        return self.cap.capacity + self._local
 
     def free(self, time: Seconds) -> int:
         """Return what is free at `time`, with what is kept."""
         return self.profile.at(time) + self.beyond + self._keeps(time)
 
+    def least(self, need: int) -> int:
+        """Return what must be free in the profile, at the least: if all is unused that is kept."""
+        return need - self.beyond - self._local
+
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         """Say whether `need` is free for work that lasts over [start, end)."""
         lacking = need - self.beyond
-        return self.profile.fits(lacking, start, end) or all(
+        if self.profile.fits(lacking, start, end):
+            return True
+        return self.free(start) >= need and all(
             free >= lacking or all(self._keeps(cut) >= lacking - free for cut in self._cuts(first, last))
             for first, last, free in self.profile.levels(start, end)
         )

@@ -184,8 +184,8 @@ class Shelf:
         """Say whether the bay has cards (or CPU-only work) in `node`."""
         return node in self.bay.site_of
 
-    def room(self, node: str, time: Seconds) -> tuple[int, Mib, int, Mib]:
-        """Return what is free in one node: idle cards, the largest piece of one, CPUs and memory.
+    def room(self, node: str, time: Seconds) -> tuple[int, Mib, int, Mib, Seconds]:
+        """Return what is free in one node: idle cards, the largest piece of one, CPUs and memory; until when.
 
         A node that is wholly idle counts as any number of cards: several may be taken together.
         """
@@ -193,7 +193,9 @@ class Shelf:
         free = [self._free[card.order] for card in site.cards]
         idle = sum(1 for mib in free if mib == self.bay.memory)
         counted = idle if idle < len(free) else len(self.bay.cards)
-        return counted, max(free, default=0), site.cpus.at(time), site.memory.at(time)
+        lasts = [self.lasts(card, time) for card, mib in zip(site.cards, free, strict=True) if mib]
+        until = max(lasts, default=time) if site.cards else FOREVER
+        return counted, max(free, default=0), site.cpus.at(time), site.memory.at(time), until
 
     def may_hold(self, size: Size) -> bool:
         """Say, at little cost, whether `size` could fit at this moment."""
