@@ -25,13 +25,15 @@ from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 class Option:
     """One bay in which a request could be placed, and what it would take there.
 
-    On cards that are lent by day it takes `slices` of what is free for sessions.
+    `amounts` are what its group then uses of each resource that it is owed. On cards that are lent by day it
+    takes `slices` of what is free for sessions.
     """
 
     bay: Bay
     shelf: Shelf
     size: Size
     gpu_milli: int
+    amounts: Mapping[str, int]
     needs: tuple[Lack, ...]
     headroom: Headroom | None = None
     slices: int = 0
@@ -160,15 +162,20 @@ class Board:
         return isinstance(self._place(work, 1), Placement)
 
     def earliest(
-        self, work: Work, before: Seconds = FOREVER, nodes: Collection[str] | None = None
+        self,
+        work: Work,
+        before: Seconds = FOREVER,
+        nodes: Collection[str] | None = None,
+        options: Iterable[Option] | None = None,
     ) -> tuple[Seconds, Placement] | None:
         """Find the first start from this moment on and sooner than `before` that moves nothing booked.
 
         `nodes` narrows the search for work of one node; where leases were shortened they must be named.
+        `options` narrows it to some of the work's.
         """
         best: tuple[Seconds, Placement] | None = None
         allowed = self._allowed(work)
-        for option in self.options(work):
+        for option in self.options(work) if options is None else options:
             if nodes is None and option.shelf.soonest(option.size) >= before:
                 continue
             for term in option.terms(work, self.time):
@@ -280,7 +287,7 @@ class Board:
         shelf = self.floor.shelf(bay, work.kind, self.floor.serving(work.group, work.user))
         headroom = None if shelf.lender is None else self.floor.headrooms.get(bay.partition)
         slices = headroom.slices(bay.memory, bay.memory) * size.cards if headroom else 0
-        return Option(bay, shelf, size, fit.gpu_milli, needs, headroom, slices)
+        return Option(bay, shelf, size, fit.gpu_milli, fit.amounts, needs, headroom, slices)
 
 
 def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:

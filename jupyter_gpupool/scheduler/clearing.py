@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.model import Lease, Mib, Promise, Seconds, StopCause, Work
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import GPU
@@ -92,11 +92,11 @@ class Clearing:
         found = board.earliest(work, until + 1)
         if found is not None:
             return Room(*found)
-        owed = self._fits_owed(work)
-        lacks: frozenset[str] = lacking(board, work) if owed or self._preempts(work) else frozenset()
+        may_take = self._preempts(work) or self._fits_owed(work)
+        lacks: frozenset[str] = lacking(board, work) if may_take else frozenset()
         victims = [*self._claimed(work), *self._taken_back(work, lacks)]
-        condition = None if owed or work.kind == "session" else self._wanted(work)
-        room = Search(board, self._holders, work, condition, until).run(victims, self._excess, lacks)
+        wanted = None if work.kind == "session" else self._wanted(work)
+        room = Search(board, self._holders, work, wanted, until).run(victims, self._excess, lacks)
         if room is None:
             self._failed[_about(work)] = work.limit
         return room
@@ -201,11 +201,12 @@ class Clearing:
         return found
 
     def _fits_owed(self, work: Work) -> bool:
-        return self._board.limits.inside(work.group, self._wanted(work))
+        """Say whether the group of `work` is inside quota with it, on some cards at least."""
+        return any(self._board.limits.inside(work.group, amounts) for _, amounts in self._wanted(work))
 
-    def _wanted(self, work: Work) -> Amounts:
-        """Return what its group takes more with `work`, and with what it is owed and promised soon."""
-        return self._with_promised(work, self._board.measure(work))
+    def _wanted(self, work: Work) -> list[tuple[Option, Amounts]]:
+        """Return what its group takes more with `work`, in each option, and with what it is promised soon."""
+        return [(one, self._with_promised(work, one.amounts)) for one in self._board.options(work)]
 
     def _with_promised(self, work: Work, amounts: Amounts) -> Amounts:
         board = self._board

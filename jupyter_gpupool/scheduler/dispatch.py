@@ -212,8 +212,9 @@ class Dispatch:
         board = self.board
         amounts = board.limits.amounts(work, placement)
         for other in self.promises.due_by(work.group, self._now):
-            for name, amount in board.measure(other).items():
-                amounts[name] = amounts.get(name, 0) - amount
+            promise = self.promises.get(other.id)
+            for name, amount in board.limits.amounts(other, promise.placement).items() if promise else ():
+                amounts[name] -= amount
         return board.limits.inside(work.group, amounts)
 
     def _try(self, work: Work) -> bool:

@@ -99,12 +99,17 @@ class Holders:
 class Search:
     """The search for one taker that is to start by `until`.
 
-    Its group is to be inside quota when it takes `wanted` more and those whom it preempts have left; None if
-    that is no condition.
+    Its group is to be inside quota when it takes what is `wanted` in an option, and those whom it preempts
+    have left; None if that is no condition.
     """
 
     def __init__(
-        self, board: Board, holders: Holders, work: Work, wanted: Amounts | None, until: Seconds
+        self,
+        board: Board,
+        holders: Holders,
+        work: Work,
+        wanted: Sequence[tuple[Option, Amounts]] | None,
+        until: Seconds,
     ) -> None:
         self._board = board
         self._holders = holders
@@ -160,18 +165,25 @@ class Search:
     def _fits_without(
         self, victims: Sequence[Victim], nodes: Collection[str] | None
     ) -> tuple[Seconds, Placement] | None:
-        if not self._is_owed(victims):
+        options = self._owed(victims)
+        if not options:
             return None
         self._let_go(victims)
-        return self._board.earliest(self._work, self._until + 1, nodes)
+        return self._board.earliest(self._work, self._until + 1, nodes, options)
 
-    def _is_owed(self, victims: Sequence[Victim]) -> bool:
-        """Say whether the taker's group is inside quota, without those of its own that it preempts."""
+    def _owed(self, victims: Sequence[Victim]) -> Sequence[Option]:
+        """Return where its group is inside quota with the taker, once those have left whom it preempts."""
         if self._wanted is None:
-            return True
+            return self._board.options(self._work)
         own = [victim.amounts for victim in victims if victim.cause == "preempt"]
-        left = {name: amount - sum(one[name] for one in own) for name, amount in self._wanted.items()}
-        return self._board.limits.inside(self._work.group, left)
+        return [
+            option
+            for option, wanted in self._wanted
+            if self._board.limits.inside(
+                self._work.group,
+                {name: amount - sum(one[name] for one in own) for name, amount in wanted.items()},
+            )
+        ]
 
     def _let_go(self, victims: Sequence[Victim]) -> None:
         """Let these, and nobody else, leave at the end of their grace."""

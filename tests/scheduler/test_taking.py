@@ -353,3 +353,27 @@ def test_a_start_tells_whether_it_borrows(pool, decide):
     site = Site(pool, cards=3, groups=[("a", 1), ("b", 1)])
     decided = decide(site.snapshot([site.want(8, "a"), site.want(9, "a")], []), NOW)
     assert [(start.work, start.borrowed) for start in decided.starts] == [(8, False), (9, True)]
+
+
+class TestQuotasByType:
+    """Two cards are owed, but none of them an H100."""
+
+    @pytest.fixture
+    def site(self, pool):
+        owed = {"gpu_milli.h100": 0}
+        site = Site(pool, groups=[pool.group("a", 2, quota=owed), pool.group("b", 0, quota=owed)])
+        site.cards = (*pool.gpus(1, model="SIM A100"), *pool.gpus(1, model="SIM H100", first=2))
+        return site
+
+    def test_nothing_is_taken_back_of_a_type_that_is_not_owed(self, site, decide):
+        held = [site.run(1, "a", 0, resumable=False), site.run(2, "b", 1)]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
+
+    def test_what_is_owed_is_taken_back(self, site, decide):
+        held = [site.run(1, "b", 0), site.run(2, "b", 1)]
+        assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == [(1, "reclaim", 9)]
+
+    def test_a_start_on_such_a_card_borrows(self, site, decide):
+        held = [site.run(1, "b", 0)]
+        decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
+        assert [(start.work, start.borrowed) for start in decided.starts] == [(9, True)]
