@@ -54,6 +54,7 @@ class Clearing:
         self._asked: list[Lease] = []
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
+        self._parents: set[str] | None = None
         self._most: dict[Owing | None, tuple[int, Mib]] = {}
         self._owed: dict[tuple[str, bool], bool] = {}
         self._failed: dict[object, Seconds] = {}
@@ -138,7 +139,7 @@ class Clearing:
             return []
         if self._preempts(work):
             return self._preempted(work, lacks)
-        found = self._owing(self._board.limits.upward(work.group)[1:], lacks)
+        found = self._owing(self._in_common(work.group), lacks)
         return [one for one in found if work.kind == "job" or not self._is_lent(one.lease)]
 
     def _preempted(self, work: Work, lacks: Collection[str]) -> list[Victim]:
@@ -154,6 +155,14 @@ class Clearing:
             if self._excess.allows(victim, lacks):
                 found.append(victim)
         return found
+
+    def _in_common(self, group: str) -> tuple[str, ...]:
+        """Return the groups that a taker may have in common with a victim of another group."""
+        limits = self._board.limits
+        if self._parents is None:
+            self._parents = {one.parent for one in limits.groups.values()}
+        chain = limits.upward(group)
+        return chain if group in self._parents else chain[1:]
 
     def _owing(self, above: tuple[str, ...], lacks: frozenset[str]) -> list[Victim]:
         """Return the jobs from which a group below all of `above` gets back something that lacks."""
@@ -236,7 +245,7 @@ class Clearing:
         """Say whether some node had enough of its cards free if all left who might be asked for `work`."""
         if self._preempts(work):
             return self._could_hold_on(work, None)
-        above = self._board.limits.upward(work.group)[1:]
+        above = self._in_common(work.group)
         return self._could_hold_on(work, (above, self._everything)) and self._could_hold_on(
             work, (above, lacking(self._board, work))
         )

@@ -137,9 +137,10 @@ class Search:
         return None
 
     def _is_spread(self) -> bool:
-        """Say whether those who must leave may be on several nodes: for a larger job, or for quota alone."""
+        """Say whether those who must leave may be on several nodes: for a larger job, or for quota too."""
         largest = max((option.bay.largest for option in self._board.options(self._work)), default=0)
-        return self._work.request.gpus > largest or self._board.short(self._work) is not None
+        lacks_quota = self._wanted is not None or self._board.short(self._work) is not None
+        return self._work.request.gpus > largest or lacks_quota
 
     def _could_hold(self, node: str, gone: Sequence[Victim]) -> bool:
         """Say whether the cards of a node are enough for the taker, with these gone."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
-from jupyter_gpupool.scheduler.model import Group, Placement, Promise, Reason, Snapshot, Work
-from tests.scheduler.naive_pool import GPU, POOL, Booking, Claim, Pool, Takes, Tree, milli_of
+from jupyter_gpupool.scheduler.model import Group, Placement, Promise, Quota, Reason, Snapshot, Work
+from tests.scheduler.naive_pool import GPU, POOL, Booking, Claim, Pool, Takes, milli_of
 
 
 def order(pool: Pool, works: Iterable[Work]) -> Iterator[Work]:
@@ -310,7 +310,7 @@ class Naive:
         if work.invalid:
             return Reason.INVALID
         if not self.pool.possible(work):
-            return self.pool.refusal(work)
+            return refusal(self.pool, work)
         return Reason.DEPENDENCY if work.after else self.bar(work)
 
     def bar(self, work: Work) -> Reason | None:
@@ -350,21 +350,18 @@ class Naive:
             if holds(now):
                 continue
             is_shared = reason is Reason.GROUP_QUOTA and holds.__name__ == "reaches"
-            if not (is_shared and (self._comes_back(work) or self._is_only_full(work, takes))):
+            if not (is_shared and (self._comes_back(work) or self.pool.is_only_full(work, takes))):
                 yield reason
 
     def _comes_back(self, work: Work) -> bool:
         """Say whether what others have borrowed is the group's own."""
         return self.pool.inside(work.group, self.pool.measure(work))
 
-    def _is_only_full(self, work: Work, takes: Takes) -> bool:
-        """Say whether no limit is reached, and groups share as much as there is: all that lacks is in use."""
-        for name, tree in self.pool.trees.items():
-            if not takes[name] or tree.home(work.group) == POOL:
-                continue
-            shares_all = tree.subtree(POOL) >= tree.total
-            full = Tree(self.pool.groups, name, tree.total + 10**9) if shares_all else tree
-            held = self.pool.held(name, self.now)
-            if takes[name] > full.available(full.home(work.group), held):
-                return False
-        return True
+
+def refusal(pool: Pool, work: Work) -> Reason:
+    """Tell apart what there is not from what one may not have."""
+    cards = replace(work.request, cpus_milli=0, memory_mib=0, gpu_mib=min(1, work.request.gpu_mib))
+    anybody = replace(work, limit=1, priority="", group="anybody", request=cards)
+    groups = {"anybody": Group("anybody", POOL, Quota({GPU: 10**9}))}
+    free = Pool(replace(pool.snapshot, groups=groups, leases=(), waiting=(), budgets={}), pool.now)
+    return Reason.EXCEEDS_LIMIT if free.possible(anybody) else Reason.NO_SUCH_GPU

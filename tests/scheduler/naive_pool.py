@@ -126,8 +126,9 @@ class Pool:
         ]
 
     def end_of(self, lease: Lease) -> int:
-        """Return when a lease ends; one past its end is to end at once."""
-        return max(lease.end, self.now + 1)
+        """Return when a lease ends, asked to stop or not; one past its end is to end at once."""
+        end = lease.end if lease.asked is None else min(lease.end, lease.asked + lease.grace)
+        return max(end, self.now + 1)
 
     def _total(self, resource: str) -> int:
         if resource == CPUS:
@@ -281,6 +282,18 @@ class Pool:
             if work.kind == "job" and home != POOL:
                 yield Reason.GROUP_QUOTA, end, reaches
 
+    def is_only_full(self, work: Work, takes: Takes) -> bool:
+        """Say whether no limit is reached, and groups share as much as there is: all that lacks is in use."""
+        for name, tree in self.trees.items():
+            if not takes[name] or tree.home(work.group) == POOL:
+                continue
+            shares_all = tree.subtree(POOL) >= tree.total
+            full = Tree(self.groups, name, tree.total + 10**9) if shares_all else tree
+            held = self.held(name, self.now)
+            if takes[name] > full.available(full.home(work.group), held):
+                return False
+        return True
+
     def is_long(self, work: Work) -> bool:
         """Say whether a job may not borrow: it cannot be stopped, and is long."""
         return not work.resumable and work.limit > self.snapshot.settings.borrow_max_time
@@ -399,14 +412,6 @@ class Pool:
             self.could_ever(work, bay, self.takes(work, milli_of(work, bay), bay[0].model if bay else ""))
             for bay in self.bays(work)
         )
-
-    def refusal(self, work: Work) -> Reason:
-        """Tell apart what there is not from what one may not have."""
-        cards = replace(work.request, cpus_milli=0, memory_mib=0, gpu_mib=min(1, work.request.gpu_mib))
-        anybody = replace(work, limit=1, priority="", group="anybody", request=cards)
-        groups = {"anybody": Group("anybody", POOL, Quota({GPU: 10**9}))}
-        free = Pool(replace(self.snapshot, groups=groups, leases=(), waiting=(), budgets={}), self.now)
-        return Reason.EXCEEDS_LIMIT if free.possible(anybody) else Reason.NO_SUCH_GPU
 
     def most(self, work: Work) -> dict[str, float]:
         """Return the most of each resource that a work could take with nobody else about."""

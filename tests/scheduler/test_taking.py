@@ -170,6 +170,12 @@ class TestReclaim:
         assert told(decide(site.snapshot([site.want(9, "a")], held), NOW)) == []
         assert len(told(decide(site.snapshot([site.want(9, "b2")], held), NOW))) == 1
 
+    def test_a_group_takes_back_from_those_below_it(self, pool, decide):
+        """What b has above its own is a's, under which it is: a need not be above its quota for that."""
+        site = Site(pool, cards=1, groups=[("a", 2), ("b", 0, "a")])
+        decided = decide(site.snapshot([site.want(9, "a")], [site.run(1, "b", 0)]), NOW)
+        assert told(decided) == [(1, "reclaim", 9)]
+
     def test_only_who_has_too_much_of_what_lacks(self, pool, decide):
         """b has too many CPUs, c too many cards: a lacks cards."""
         groups = [
@@ -228,7 +234,8 @@ class TestPreempting:
     """A class that preempts stops lower resumable jobs of its group, inside quota only."""
 
     def site(self, pool, **more):
-        return Site(pool, cards=2, priorities=URGENT, **{"groups": [("a", 2), ("b", 0)], **more})
+        plain = {"cards": 2, "groups": [("a", 2), ("b", 0)]}
+        return Site(pool, priorities=URGENT, **{**plain, **more})
 
     def test_the_lowest_of_its_own_group_stops(self, pool, decide):
         site = self.site(pool)
@@ -236,6 +243,19 @@ class TestPreempting:
         decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
         assert told(decided) == [(2, "preempt", 9)]
         assert promised(decided) == {9: NOW + GRACE}
+
+    def test_the_lowest_go_wherever_they_are_where_quota_lacks_too(self, pool, decide):
+        """Two must stop for its quota: the two of a lower class, though they are on two nodes."""
+        high = {"priority": "high", "user": "zoe"}
+        site = self.site(pool, nodes=2, groups=[("a", 2), ("b", 2)])
+        held = [
+            site.run(1, "a", 0),
+            site.run(2, "b", 1, resumable=False),
+            site.run(3, "a", 2),
+            site.run(4, "a", 3, start=NOW - 3000, **high),
+        ]
+        decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
+        assert sorted(told(decided)) == [(1, "preempt", 9), (3, "preempt", 9)]
 
     def test_not_for_more_than_its_quota(self, pool, decide):
         site = self.site(pool, groups=[("a", 1), ("b", 1)])
