@@ -246,13 +246,12 @@ class TestPreempting:
 
     def test_the_lowest_go_wherever_they_are_where_quota_lacks_too(self, pool, decide):
         """Two must stop for its quota: the two of a lower class, though they are on two nodes."""
-        high = {"priority": "high", "user": "zoe"}
         site = self.site(pool, nodes=2, groups=[("a", 2), ("b", 2)])
         held = [
-            site.run(1, "a", 0),
+            site.run(1, "a", 0, priority="low"),
             site.run(2, "b", 1, resumable=False),
-            site.run(3, "a", 2),
-            site.run(4, "a", 3, start=NOW - 3000, **high),
+            site.run(3, "a", 2, priority="low"),
+            site.run(4, "a", 3, start=NOW - 3000),
         ]
         decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
         assert sorted(told(decided)) == [(1, "preempt", 9), (3, "preempt", 9)]
