@@ -255,16 +255,20 @@ class Client:
         return self._get(what, **query)
 
     def grant(self, what: str, body: Mapping[str, Any]) -> Json:
-        """Make one of ``boosts``, ``reservations`` or ``requests``, or answer a request, or drain a node."""
+        """Make one of ``boosts``, ``reservations`` or ``requests``, or answer a request."""
         return self._post(quote(what), body)
 
     def end_grant(self, what: str, number: int) -> Json:
         """End a boost or reservation, or take a request back."""
         return _json(self.connection.request("DELETE", f"{what}/{int(number)}"))
 
+    def drain(self, node: str, because: str) -> Json:
+        """Let a node take no new work."""
+        return self._post(_drain_of(node), {"because": because})
+
     def undrain(self, node: str) -> Json:
         """Let a node take work again."""
-        return _json(self.connection.request("DELETE", quote(f"nodes/{node}/drain")))
+        return _json(self.connection.request("DELETE", _drain_of(node)))
 
     # -- the service -----------------------------------------------------------------------------
 
@@ -292,6 +296,10 @@ class Client:
         content = json.dumps(body or {}).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         return _json(self.connection.request("POST", path, content, sent, repeatable=repeatable))
+
+
+def _drain_of(node: str) -> str:
+    return f"nodes/{quote(node, safe='')}/drain"
 
 
 def _of(job: JobName, *parts: str) -> str:

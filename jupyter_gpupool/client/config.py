@@ -14,7 +14,7 @@ from pathlib import Path
 from jupyter_gpupool.client.errors import Refused
 from jupyter_gpupool.client.files import write_whole
 
-OCCASIONS = ("end", "fail", "start", "stop")
+OCCASIONS = ("end", "fail", "start", "stop", "none")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -68,8 +68,10 @@ def set_notify(occasions: Iterable[str], environ: Mapping[str, str]) -> tuple[st
         if occasion not in OCCASIONS:
             known = ", ".join(OCCASIONS)
             raise Refused(
-                "invalid_option", f"Nobody tells of {occasion!r}.", hint=f"Choose of: {known}; or none."
+                "invalid_option", f"Nobody tells of {occasion!r}.", hint=f"Choose of: {known}; or default."
             )
+    if len(chosen) > 1 and "none" in chosen:
+        raise Refused("invalid_option", "none stands alone.", hint="Leave out none, or the others.")
     return _set("notify", chosen, environ)
 
 

@@ -59,7 +59,12 @@ SCHEDULING = (
     Option("--after", "start when these have completed; if one fails, do not", "ID[,ID]", "names"),
     Option("--after-any", "start when these have ended, however they did", "ID[,ID]", "names"),
     Option("--retries", "when the program fails, try again up to N times", "N"),
-    Option("--notify", "tell me when it ends, fails, starts or is stopped", "end,fail,start,stop", "names"),
+    Option(
+        "--notify",
+        "tell me when it ends, fails, starts, is stopped; none",
+        "end,fail,start,stop",
+        "names",
+    ),
 )
 CONTENT = (
     Option("--env", "send this variable, also when it looks like a credential", "NAME[=VALUE]", "variables"),

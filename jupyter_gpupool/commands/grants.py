@@ -177,7 +177,7 @@ def _drain_arguments(parser: Parser) -> None:
 
 
 def _drain(client: Client, options: Options) -> Reply:
-    reply = client.grant(f"nodes/{options.node}/drain", {"because": options.because})
+    reply = client.drain(options.node, options.because)
     return reply, text.drain(reply)
 
 

@@ -26,7 +26,7 @@ def _config_arguments(parser: Parser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="names of variables; or end, fail, start, stop, none; without any: show the setting",
+        help="names of variables; or end, fail, start, stop, none, default; without any: show the setting",
     )
     parser.add_argument("--not", dest="never", action="store_true", help="no longer send these variables")
 
@@ -48,11 +48,14 @@ def _notify(options: argparse.Namespace) -> int:
             "invalid_option", "--not is for always-send.", hint="To hear of nothing: config notify none"
         )
     if chosen:
-        set_notify([] if chosen == ["none"] else chosen, os.environ)
+        set_notify([] if chosen == ["default"] else chosen, os.environ)
     names = notify(os.environ)
-    said = (
-        f"Jobs tell you of: {', '.join(names)}." if names else "Jobs tell you what your site's policy says."
-    )
+    if names == ("none",):
+        said = "Jobs tell you of nothing."
+    elif names:
+        said = f"Jobs tell you of: {', '.join(names)}."
+    else:
+        said = "Jobs tell you what your site's policy says."
     answer(options, {"notify": list(names)}, [said])
     return 0
 

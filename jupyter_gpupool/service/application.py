@@ -26,6 +26,7 @@ from jupyter_gpupool.service.core import Service
 from jupyter_gpupool.service.errors import ApiError, conflict, forbidden, invalid, nearest
 from jupyter_gpupool.service.events import HEARTBEAT_S
 from jupyter_gpupool.service.identity import NOBODY, Identity, credential, job_identity
+from jupyter_gpupool.service.naming import capital
 from jupyter_gpupool.service.openapi import document
 from jupyter_gpupool.service.replying import Replying
 from jupyter_gpupool.service.routes import ROUTES, Parameter, Route
@@ -312,7 +313,7 @@ def as_api_error(error: BaseException) -> ApiError | None:
             code = "disk_full" if "is full" in str(error) else "storage_unavailable"
             return ApiError(507, code, str(error))
         case IllegalTransition():
-            return conflict(str(error))
+            return conflict(capital(str(error)))
         case UnknownId():
             return ApiError(404, "not_found", str(error))
         case EngineError():

@@ -237,9 +237,11 @@ def _refuse_overlap(cards: list[Gpu], taken: list[ReservationRecord], desk: Desk
     for kept in taken:
         if both := wanted & set(kept.cards):
             whom = ", ".join((*kept.groups, *kept.users)) or "maintenance"
+            names = cards_text(both, cards)
+            which = names if len(wanted) == 1 else f"{len(both)} of these {len(wanted)} cards ({names})"
+            are = "is" if len(both) == 1 else "are"
             raise conflict(
-                f"{len(both)} of these {counted(len(wanted), 'card')} ({cards_text(both, cards)}) "
-                f"{'is' if len(both) == 1 else 'are'} reserved for {whom} from {desk.time(kept.start)} until "
+                f"{which} {are} reserved for {whom} from {desk.time(kept.start)} until "
                 f"{desk.time(kept.end)} (reservation {kept.id}).",
                 f"End that one first, or reserve from {desk.time(kept.end)} on.",
             )

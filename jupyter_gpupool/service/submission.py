@@ -108,7 +108,7 @@ def new_job(body: JobRequest, rules: Rules, key: str | None) -> NewJob:
         interpreter=body.interpreter.model_dump() | {"python": body.interpreter.python or sys.executable},
         provenance=body.provenance.model_dump() | {"held_back": body.held_back},
         key=key,
-        notify=tuple(dict.fromkeys(body.notify)),
+        notify=_occasions(body.notify),
         retries=_retries(body.retries),
     )
 
@@ -342,6 +342,13 @@ def _grace(asked: Typed, limit: int, policy: Policy) -> int:
             "Ask for more with --time, or for less --grace.",
         )
     return grace
+
+
+def _occasions(asked: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(asked))
+    if len(found) > 1 and "none" in found:
+        raise invalid("--notify none stands alone.", "Leave out none, or the others.")
+    return found
 
 
 def _retries(asked: Typed) -> int:

@@ -110,7 +110,8 @@ class Views:
         }
 
     def _warnings(self, job: Job) -> list[str]:
-        unheard = job.notify and not self._controller.policy.notify.reaches(job.owner)
+        wants = job.notify not in ((), ("none",))
+        unheard = wants and not self._controller.policy.notify.reaches(job.owner)
         return [*([self._survival] if self._survival else []), *([UNHEARD] if unheard else [])]
 
     def waiting(self, job: Job, verdict: Verdict | None, *, named: bool = True) -> WaitingReply:

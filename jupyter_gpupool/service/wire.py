@@ -18,8 +18,8 @@ Typed = str | int | float | None
 """An amount as somebody typed it: ``"8GiB"``, ``2``, ``"90m"``."""
 
 JobKind = Literal["script", "cell", "notebook", "function", "command"]
-Occasion = Literal["end", "fail", "start", "stop"]
-"""When the owner of a job wants to hear of it."""
+Occasion = Literal["end", "fail", "start", "stop", "none"]
+"""When the owner of a job wants to hear of it; ``none`` alone = never, whatever the policy says."""
 
 MOST_BEFORE = 1000
 """So many jobs can one job come after."""

@@ -114,7 +114,7 @@ def test_a_dry_run_of_an_array(here: Shell) -> None:
         (["--array", "0-10000"], "10,001 tasks; at most 10,000"),
         (["--after", "999999"], "There is no job 999999."),
         (["--retries", "many"], '--retries "many" is not a whole number'),
-        (["--notify", "never"], "notify.0 is 'never'; it can be 'end', 'fail', 'start' or 'stop'."),
+        (["--notify", "never"], "notify.0 is 'never'; it can be 'end', 'fail', 'start', 'stop' or 'none'."),
     ],
 )
 def test_a_mistake_is_one_sentence(here: Shell, words: list[str], sentence: str) -> None:

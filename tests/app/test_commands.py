@@ -276,9 +276,13 @@ def test_of_what_jobs_tell_that_do_not_say(shell: Shell, fake: FakeService, tmp_
     shell("submit", str(tmp_path / "t.py"))
     shell("submit", str(tmp_path / "t.py"), "--notify", "end")
     assert [body["notify"] for body in fake.sent("POST jobs")] == [["fail", "stop"], ["end"]]
-    assert shell("config", "notify", "none", "--json").json == {"notify": []}
+    assert shell("config", "notify", "none").out == "Jobs tell you of nothing.\n"
+    shell("submit", str(tmp_path / "t.py"))
+    assert fake.sent("POST jobs")[-1]["notify"] == ["none"]
+    assert shell("config", "notify", "none,end").code == 2
+    assert shell("config", "notify", "default", "--json").json == {"notify": []}
     refused = shell("config", "notify", "never")
-    assert (refused.code, "Choose of: end, fail, start, stop; or none." in refused.err) == (2, True)
+    assert (refused.code, "Choose of: end, fail, start, stop, none; or default." in refused.err) == (2, True)
 
 
 def test_the_doctor_names_what_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ def test_a_node_is_drained_and_comes_back(here: Shell) -> None:
     ]
     assert "node1 takes no new work: Fans." in said(here, "gpus")
     assert said(here, "undrain", "node1") == ["node1 takes new work again."]
+    assert here("drain", "a/b").err == "There is no node a/b. There is node1.\n"
     missing = here("drain", "node7")
     assert (missing.code, missing.err) == (1, "There is no node node7. Did you mean node1?\n")
 

@@ -531,7 +531,8 @@ def test_more_time_is_decided_in_the_group_of_the_work_and_asked_for_before_its_
     job = pool.submit("eve", "true", resources={"gpus": 0})
     pool.wait(job["id"], "completed")
     body = {"kind": "time", "wants": {"work": job["id"], "time": "1h"}, "because": "Please."}
-    assert pool.refused("eve", "POST", "requests", body)[0] == 409
+    ended = f"Job {job['id']} is completed: it can have no more time."
+    assert pool.refused("eve", "POST", "requests", body) == (409, ended)
     job = pool.submit("eve", resources={"gpus": 0})
     wish = {"work": job["id"], "time": "1h"}
     request = asked(pool, "eve", "time", wish)

@@ -290,9 +290,15 @@ def test_a_user_has_a_default_and_a_job_may_say_otherwise(start: Any, mail: Mail
     call.wait(call.submit("true", name="plain")["id"])
     call.wait(call.submit("true", name="own", notify=["end"])["id"])
     until(lambda: len(mail.mails) == 2)
-    by_default, as_asked = sorted(subjects(mail), key=lambda subject: "own" in subject)
+    call.wait(call.submit("true", name="never", notify=["none"])["id"])
+    refused = call("POST", "jobs", call.command("true", notify=["none", "end"]))
+    assert (refused.status, refused.error["message"]) == (422, "--notify none stands alone.")
+    call.wait(call.submit("true", name="again", notify=["end"])["id"])
+    until(lambda: len(mail.mails) == 3)
+    by_default, as_asked = sorted(subjects(mail)[:2], key=lambda subject: "own" in subject)
     assert "(plain) runs" in by_default
     assert "(own) has completed" in as_asked
+    assert "(again) has completed" in subjects(mail)[2]
 
 
 def test_who_wants_to_hear_of_a_job_is_told_where_nothing_can_be_sent(start: Any, mail: MailServer) -> None:
