@@ -69,7 +69,7 @@ DRAINED = {"node": "node2", "drained": True, "because": "Fans.", "running": [KEP
 def test_a_boost_in_one_sentence():
     (line,) = grants.boost(BOOST, CLOCK)
     assert line == (
-        "Boost 3: vision gets 2 GPUs, 1 h200 GPUs, 4 CPU cores, 64 GiB of host memory, 20 GPU hours more "
+        "Boost 3: vision gets 2 GPUs, 1 h200 GPU, 4 CPU cores, 64 GiB of host memory, 20 GPU hours more "
         "until Fri 12:00, out of lab."
     )
     alone = {**BOOST, "user": "bob", "out_of": None, "amounts": {"gpus_milli": 500}, "gpu_hours": 0.0}
