@@ -39,12 +39,16 @@ def as_it_is(frame: Frame) -> Frame:
 
 @dataclass(frozen=True)
 class Discipline:
-    """A way to decide: the pass that starts work, the plan that estimates, and the rules it goes by."""
+    """A way to decide: the pass that starts work, the plan that estimates, and the rules it goes by.
+
+    `in_turn` says that no job passes the first that waits.
+    """
 
     name: str
     fill: Callable[[Snapshot, Seconds], Plan]
     plan: Callable[[Snapshot, Seconds], Plan] | None
     rules: Callable[[Frame], Frame] = as_it_is
+    in_turn: bool = False
 
 
 POLICY = Discipline("policy", fill, plan)
@@ -246,24 +250,31 @@ class Simulation:
         """Let what can start begin, by a whole plan if one is due, else by a pass that only fills."""
         discipline = self.setting.discipline
         whole = discipline.plan is not None and now >= self._plan_at and bool(self._works)
-        again = passes = whole or woken or self._room.may_change()
+        again = passes = whole or woken or self._may_change()
         while again:
-            snapshot = self._snapshot(now, everything=freed or whole or woken)
+            snapshot = self._snapshot(now, everything=freed or whole or woken or discipline.in_turn)
             if not (snapshot.waiting or woken):
                 break
             decide = discipline.plan if whole and discipline.plan else discipline.fill
             found = decide(snapshot, now)
             kept = any(start.work in self._promises for start in found.starts)
             due = self._carry_out(found, now)
-            again = due or (kept and not whole and self._room.may_change())
+            again = due or (kept and not whole and self._may_change())
             freed = freed or kept or due
-        if whole:
+        if whole or (passes and discipline.plan is None):
             self._unplanned.clear()
+        if whole:
             self._plan_at = now + self.setting.plan_every
             self._tell(found, new, now)
             self._grow_older(found, now)
         if passes:
             self._wake = next_moment(self._snapshot(now, everything=True), now)
+
+    def _may_change(self) -> bool:
+        """Say whether a pass could perhaps start something, or make others stop."""
+        if self.setting.discipline.in_turn:
+            return any(self._room.may_start(work) for work in self._waiting.all()[:1])
+        return self._room.may_change()
 
     def _tell(self, found: Plan, new: Iterable[int], now: Seconds) -> None:
         """Tell those that were submitted now, and wait, when the plan expects them to start."""

@@ -36,7 +36,7 @@ def fifo(snapshot: Snapshot, now: Seconds) -> Plan:
     starts = _sessions(board)
     for work in _jobs(snapshot):
         if not _started(board, work, starts):
-            return Plan(tuple(starts), _promise(board, work), (), {})
+            break
     return Plan(tuple(starts), (), (), {})
 
 
@@ -97,5 +97,5 @@ def _promise(board: Board, work: Work) -> tuple[Promise, ...]:
     return (Promise(work.id, *found, board.time),) if found else ()
 
 
-FIFO = Discipline("FIFO", fifo, None, without_limits)
+FIFO = Discipline("FIFO", fifo, None, without_limits, in_turn=True)
 EASY = Discipline("EASY backfill", easy, None, without_limits)

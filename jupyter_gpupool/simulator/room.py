@@ -31,6 +31,7 @@ class Room:
         self._memory = {gpu.uuid: gpu.memory_mib for gpu in frame.gpus}
         self._node = {gpu.uuid: gpu.node for gpu in frame.gpus}
         self._idle = Counter(self._node.values())
+        self._all = dict(self._idle)
         self._largest = max(self._idle.values(), default=0)
         self._leases: Counter[str] = Counter()
         self._free: dict[str, Mib] = {}
@@ -63,13 +64,21 @@ class Room:
         """Say whether anything that waits could perhaps start, or make others stop."""
         if self._first:
             return True
-        idle = max(self._idle.values(), default=0)
-        free = max(self._free.values(), default=0)
+        idle, free = self._most()
         taken_back = bool(self._above) or not self._counts_all
         return any(
             count and (self._fits(*shape, idle, free) or (taken_back and self._owed(*shape)))
             for shape, count in self._waiting.items()
         )
+
+    def may_start(self, work: Work) -> bool:
+        """Say whether there could be room for work that waits, or for a session."""
+        request = work.request
+        return self._first > 0 or self._fits(work.group, request.gpus, request.gpu_mib, *self._most())
+
+    def _most(self) -> tuple[int, Mib]:
+        """Return how many cards are idle in one node at most, and the most that is free on a shared one."""
+        return max(self._idle.values(), default=0), max(self._free.values(), default=0)
 
     def _hold(self, group: str, milli: int) -> None:
         self._held[group] += milli
@@ -83,7 +92,9 @@ class Room:
     def _fits(self, group: str, gpus: int, mib: Mib, idle: int, free: Mib) -> bool:
         if self._held[group] >= self._limits[group] and (gpus or mib):
             return False
-        return idle >= min(gpus, self._largest) if gpus else bool(idle) or free >= mib
+        if gpus > self._largest:
+            return sum(count for node, count in self._idle.items() if count == self._all[node]) >= gpus
+        return idle >= gpus if gpus else bool(idle) or free >= mib
 
     def _owed(self, group: str, gpus: int, mib: Mib) -> bool:
         """Say whether a group would be within what it owns, as far as it is known here."""
