@@ -11,7 +11,16 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from jupyter_gpupool.scheduler.model import Lease, PriorityClass, Settings, Snapshot, Stop, Work
+from jupyter_gpupool.scheduler.model import (
+    Lease,
+    Lend,
+    Partition,
+    PriorityClass,
+    Settings,
+    Snapshot,
+    Stop,
+    Work,
+)
 from jupyter_gpupool.scheduler.plan import fill, plan
 from tests.scheduler.conftest import CLASSES
 from tests.scheduler.naive_pool import GPU, Pool
@@ -95,7 +104,12 @@ class Rule:
     def start(self, victims: Iterable[Lease]) -> int | None:
         """Return when the job could start within the longest grace, its group inside quota, without these."""
         own = sum(one.placement.gpu_milli for one in victims if self.is_preempted(one))
-        if victims and not self.pool.inside(self.job.group, {**self.takes, GPU: self.takes[GPU] - own}):
+        is_job = self.job.kind == "job"
+        if (
+            is_job
+            and victims
+            and not self.pool.inside(self.job.group, {**self.takes, GPU: self.takes[GPU] - own})
+        ):
             return None
         pool, gone = self.pool, {one.id for one in victims}
         booked = pool.booked
@@ -106,6 +120,27 @@ class Rule:
         found = next((time for time in times if pool.place(self.job, time) is not None), None)
         pool.booked = booked
         return found
+
+
+class Claim(Rule):
+    """The rule for one session where all cards are lent: jobs leave, those of its own group first."""
+
+    def may_stop(self, lease: Lease) -> bool:
+        is_staying = lease.asked is None and self.pool.end_of(lease) > self.leaves(lease)
+        return lease.kind == "job" and lease.resumable and is_staying
+
+    def has_too_much(self, victim: Lease, gone: Iterable[Lease]) -> bool:
+        return True
+
+    def lacks_quota(self) -> bool:
+        return False
+
+    def harm(self, lease: Lease) -> tuple[int, ...]:
+        return int(lease.group != self.job.group), *super().harm(lease)
+
+    def start(self, victims: Iterable[Lease]) -> int | None:
+        caps = self.pool.caps(self.job, self.takes, NOW + self.job.limit)
+        return super().start(victims) if all(holds(NOW) for _, _, holds in caps) else None
 
 
 def build(pool: Any, draw: Random) -> Snapshot:
@@ -176,4 +211,64 @@ def check(snapshot: Snapshot) -> tuple[Stop, ...]:
         victim = next(one for one in snapshot.leases if one.id == stop.lease)
         cause = "preempt" if rule.is_preempted(victim) else "reclaim"
         assert (stop.taker, stop.work, stop.cause) == (1, stop.lease, cause)
+    return decided.stops
+
+
+def lent(pool: Any, draw: Random) -> Snapshot:
+    """Draw a partition of sessions at night, with lent cards, and a session that is to have some."""
+    shape = draw.choice([(1,), (2,), (3,), (2, 1), (2, 2), (3, 2)])
+    cards = tuple(
+        gpu for n, many in enumerate(shape, 1) for gpu in pool.gpus(many, partition="development", first=n)
+    )
+    running = []
+    for id_, card in enumerate(cards, 10):
+        if draw.random() < 0.2:
+            work = pool.session(id_, group="b", gpu_mib=draw.choice([8192, 20480]), resumable=False)
+        else:
+            resumable, grace = draw.random() < 0.9, draw.choice([0, 10, 30])
+            size = draw.choice([{"gpus": 1}, {"gpu_mib": 8192}])
+            group, priority = draw.choice("aabbc"), draw.choice(["low", "normal"])
+            work = pool.job(id_, group=group, resumable=resumable, grace=grace, priority=priority, **size)
+        if draw.random() < 0.9:
+            is_asked = work.resumable and draw.random() < 0.1
+            lease = pool.lease(
+                work, [card], NOW + draw.choice([20, 200, 300]), start=NOW - draw.choice([5, 300])
+            )
+            running.append(replace(lease, asked=NOW - 5 if is_asked else None))
+    size = draw.choice([{"gpus": 1}, {"gpus": 2}, {"gpus": 3}, {"gpu_mib": 8192}, {"gpu_mib": 20480}])
+    session = pool.session(1, group=draw.choice("ab"), limit=draw.randint(1, 100), user="zoe", **size)
+    found = pool.snapshot(
+        [session],
+        running,
+        gpus=cards,
+        groups=[pool.group("a", 2), pool.group("b", 3), pool.group("c", 0)],
+        settings=Settings(min_run_time=LEAST),
+        windows={"night": ((0, 10**6),)},
+    )
+    lend = Lend("training", "night")
+    return replace(
+        found, partitions={"development": Partition("development", frozenset({"session"}), lend=lend)}
+    )
+
+
+def test_who_leaves_a_lent_card_for_a_session(pool: Any) -> None:
+    asked = [len(check_claim(lent(pool, Random(seed)))) for seed in range(400)]
+    assert sum(many > 0 for many in asked) > 100
+    assert sum(many > 1 for many in asked) > 20
+
+
+def check_claim(snapshot: Snapshot) -> tuple[Stop, ...]:
+    (session,) = snapshot.waiting
+    decided, quick = plan(snapshot, NOW), fill(snapshot, NOW)
+    assert (quick.starts, quick.stops, quick.promises) == (decided.starts, decided.stops, decided.promises)
+    rule = Claim(snapshot, session)
+    possible = rule.pool.possible(session)
+    assert bool(decided.starts) == (possible and rule.pool.place(session, NOW) is not None)
+    if decided.starts or not possible:
+        assert decided.stops == ()
+        return ()
+    stops, start = rule.stops()
+    assert {stop.lease for stop in decided.stops} == stops
+    assert {one.work: one.start for one in decided.promises} == ({} if start is None else {1: start})
+    assert {(stop.cause, stop.taker) for stop in decided.stops} <= {("session", 1)}
     return decided.stops
