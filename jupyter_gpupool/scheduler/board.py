@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.card import Card
-from jupyter_gpupool.scheduler.floor import Fit, Floor
+from jupyter_gpupool.scheduler.floor import Fit
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 
@@ -80,15 +81,14 @@ class Option:
 class Board:
     """A snapshot laid out on one timeline."""
 
-    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
+    def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
+        standing = standing or Standing()
         self.snapshot = snapshot
         self.limits = Limits(snapshot, now)
-        self.floor = Floor(snapshot, now, self.limits.resources)
+        self.floor = standing.floor(snapshot, now, self.limits)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
         self._options_of: dict[int, tuple[Option, ...]] = {}
         self._shortened: dict[int, Seconds] = {}
-        for lease in snapshot.leases:
-            self.floor.hold(lease, lease.placement, self.limits.end_of(lease))
 
     @property
     def time(self) -> Seconds:

@@ -14,6 +14,7 @@ from jupyter_gpupool.scheduler.timeline import FOREVER, Profile
 Held = tuple[Kind, Seconds, Mib]
 
 _NO_LEASES: list[Held] = []  # shared by all cards that have none; never changed
+_NO_SEATS: dict[int, Held] = {}  # the same
 NOBODY: frozenset[int] = frozenset()
 
 
@@ -29,6 +30,7 @@ class Card:
         "_kinds",
         "_leased",
         "_leases",
+        "_seats",
         "_served",
         "_views",
         "first_end",
@@ -49,6 +51,7 @@ class Card:
         self._kinds = kinds
         self._leases: list[Held] = _NO_LEASES
         self._leased: Mib = 0
+        self._seats: dict[int, Held] = _NO_SEATS
         self._views: dict[Kind, Profile] | None = None
         self._served: dict[tuple[Kind, frozenset[int]], Profile] = {}
 
@@ -109,6 +112,25 @@ class Card:
             view.book(start, end, sign * (mib if viewer == kind else self.memory))
         for (viewer, _), view in self._served.items():
             view.book(start, end, sign * (mib if viewer == kind else self.memory))
+
+    def seat(self, lease: int, held: Held) -> None:
+        """Let a lease of the snapshot have its part, from the next `reset` on."""
+        if self._seats is _NO_SEATS:
+            self._seats = {}
+        self._seats[lease] = held
+
+    def unseat(self, lease: int) -> None:
+        """Take back what a lease had that is over, at the next `reset`."""
+        del self._seats[lease]
+
+    def reset(self) -> None:
+        """Be as the leases of the snapshot leave it."""
+        self._leases = [*self._seats.values()] if self._seats else _NO_LEASES
+        ends = [end for _, end, _ in self._leases]
+        self.first_end, self.last_end = min(ends, default=0), max(ends, default=0)
+        self._leased = sum(mib for _, _, mib in self._leases)
+        self._views = None
+        self._served.clear()
 
     def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
         """Take `mib` for a lease that exists and ends at `end`."""

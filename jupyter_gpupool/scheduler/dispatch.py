@@ -20,6 +20,7 @@ from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Moved, Promises
 from jupyter_gpupool.scheduler.ranking import Ranking
 from jupyter_gpupool.scheduler.shortlist import Shortlist
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
 
@@ -29,8 +30,8 @@ class Dispatch:
     `order` is what still waits, best first.
     """
 
-    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
-        self.board = Board(snapshot, now)
+    def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
+        self.board = Board(snapshot, now, standing)
         self.feasible = Feasibility(snapshot, self.board.floor, self.board.limits)
         self.promises = Promises(self.board, self.eligible)
         self.clearing = Clearing(self.board, self.promises)

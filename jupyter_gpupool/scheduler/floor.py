@@ -7,7 +7,7 @@ Never: who may have them (`limits`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
-from jupyter_gpupool.scheduler.timeline import Profile
+from jupyter_gpupool.scheduler.timeline import BEGIN, Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +53,17 @@ class Shape:
     amounts: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Seat:
+    """What a lease of the snapshot has until its expected end."""
+
+    lease: Lease
+    end: Seconds
+    cards: tuple[Card, ...]
+
+
 class Floor:
-    """The machines of one snapshot, at the moment `time`."""
+    """The machines of one snapshot, at the moment `time`; `turn_to` lays its leases on them."""
 
     def __init__(self, snapshot: Snapshot, now: Seconds, resources: Sequence[str]) -> None:
         self.time = now
@@ -74,6 +83,55 @@ class Floor:
         self._shapes: dict[tuple[Kind, Request], Shape] = {}
         self._shape_of: dict[int, Shape] = {}
         self._shelves: dict[tuple[int, Kind, frozenset[int]], Shelf] = {}
+        self._seats: dict[int, Seat] = {}
+        self._on_node: dict[str, dict[int, tuple[Seconds, int, Mib]]] = {name: {} for name in self._nodes}
+        self._touched: set[Card] = set()
+        self._touched_nodes: set[str] = set()
+        self.headrooms: dict[str, Headroom] = {}
+
+    def serves_also(self, snapshot: Snapshot, resources: Sequence[str], now: Seconds) -> bool:
+        """Say whether these are the machines of another snapshot too, so that `turn_to` will do."""
+        mine = self._snapshot
+        return (
+            mine.gpus is snapshot.gpus
+            and mine.nodes is snapshot.nodes
+            and mine.partitions is snapshot.partitions
+            and mine.windows is snapshot.windows
+            and mine.settings is snapshot.settings
+            and not (mine.reservations or snapshot.reservations)
+            and self._resources == resources
+            and self.time <= now
+        )
+
+    def turn_to(self, snapshot: Snapshot, now: Seconds, end_of: Callable[[Lease], Seconds]) -> None:
+        """Lay out the leases of a snapshot of these machines, and nothing else that was booked.
+
+        Parameters
+        ----------
+        now
+            Not before the `now` of the snapshot that was laid out last.
+        end_of
+            The expected end of a lease.
+        """
+        self._snapshot, self.time = snapshot, now
+        self._shape_of.clear()
+        leases = {lease.id: lease for lease in snapshot.leases}
+        for id_, seat in [*self._seats.items()]:
+            lease = leases.get(id_)
+            if (lease is not seat.lease and lease != seat.lease) or seat.end <= now:
+                self._unseat(id_, seat)
+        for id_, lease in leases.items():
+            if id_ not in self._seats:
+                self._seat(lease, end_of(lease))
+        for node in self._touched_nodes:
+            self._reset_node(node)
+        for card in self._touched:
+            card.reset()
+            self.refresh(card)
+        for shelf in self._shelves.values() if self._touched else ():
+            shelf.forget_chances()
+        self._touched.clear()
+        self._touched_nodes.clear()
         self.headrooms = self._headrooms()
 
     def shape(self, work: Work) -> Shape:
@@ -164,19 +222,20 @@ class Floor:
         return {NOBODY, *(self.serving(work.group, work.user) for work in waiting)}
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
-        """Take what a lease has until `end`."""
+        """Take what work that starts has until `end`."""
         for card, mib in self._taken(claim, placement):
+            self._touched.add(card)
             self._count(card, 0, end, -1)
             card.hold(claim.kind, end, mib)
             self._count(card, 0, end, 1)
-            if self._shelves:
-                self.refresh(card)
+            self.refresh(card)
         self._book_nodes(claim, placement, 0, end, 1)
 
     def move_end(self, lease: Lease, old: Seconds, new: Seconds) -> None:
         """Let a lease that is held until `old` end at `new`."""
         first, last = min(old, new), max(old, new)
         for card, mib in self._taken(lease, lease.placement):
+            self._touched.add(card)
             self._count(card, first, last, -1)
             card.move_end(lease.kind, old, new, mib)
             self._count(card, first, last, 1)
@@ -188,6 +247,7 @@ class Floor:
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Take what a claim needs over [start, end); `sign` -1 gives it back."""
         for card, mib in self._taken(claim, placement):
+            self._touched.add(card)
             self._count(card, start, end, -1)
             card.book(claim.kind, start, end, mib, sign)
             self._count(card, start, end, 1)
@@ -284,10 +344,43 @@ class Floor:
         overcommit = known.cpu_overcommit_milli if known else 1000
         return -(-request.cpus_milli * 1000 // (overcommit * nodes)), -(-request.memory_mib // nodes)
 
+    def _seat(self, lease: Lease, end: Seconds) -> None:
+        placement = lease.placement
+        taken = [*self._taken(lease, placement)]
+        for card, mib in taken:
+            card.seat(lease.id, (lease.kind, end, mib))
+        cards = tuple(card for card, _ in taken)
+        amounts = self._per_node(lease.request, placement.partition, max(1, len(placement.nodes)))
+        for node in placement.nodes:
+            if node in self._on_node:
+                self._on_node[node][lease.id] = end, *amounts
+        self._seats[lease.id] = Seat(lease, end, cards)
+        self._touched.update(cards)
+        self._touched_nodes.update(placement.nodes)
+
+    def _unseat(self, id_: int, seat: Seat) -> None:
+        for card in seat.cards:
+            card.unseat(id_)
+        for node in seat.lease.placement.nodes:
+            if node in self._on_node:
+                del self._on_node[node][id_]
+        del self._seats[id_]
+        self._touched.update(seat.cards)
+        self._touched_nodes.update(seat.lease.placement.nodes)
+
+    def _reset_node(self, node: str) -> None:
+        """Let a node's CPUs and memory be as the leases of the snapshot leave them."""
+        if node in self._on_node:
+            taken = self._on_node[node].values()
+            cpus, memory = self._nodes[node]
+            cpus.reset([(BEGIN, end, amount) for end, amount, _ in taken])
+            memory.reset([(BEGIN, end, mib) for end, _, mib in taken])
+
     def _book_nodes(
         self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int
     ) -> None:
         amounts = self._per_node(claim.request, placement.partition, max(1, len(placement.nodes)))
+        self._touched_nodes.update(placement.nodes)
         for node in placement.nodes:
             for profile, amount in zip(self._nodes.get(node, ()), amounts, strict=False):
                 profile.book(start, end, sign * amount)

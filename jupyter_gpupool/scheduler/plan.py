@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from jupyter_gpupool.scheduler.dispatch import Dispatch
 from jupyter_gpupool.scheduler.forecast import forecast
 from jupyter_gpupool.scheduler.model import Placement, Plan, Seconds, Snapshot, Verdict
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.scheduler.verdicts import Judge
 
 
@@ -28,15 +29,16 @@ def plan(snapshot: Snapshot, now: Seconds) -> Plan:
     return plan_with_places(snapshot, now)[0]
 
 
-def fill(snapshot: Snapshot, now: Seconds) -> Plan:
+def fill(snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> Plan:
     """Decide only what starts now and who is asked to stop for it: the fast pass after a job's end.
 
     Its starts are the first of those that `plan` would make. Its `verdicts` are empty; its promises, moves
-    and stops are to be taken like those of `plan`.
+    and stops are to be taken like those of `plan`. Passes of one caller that follow each other are faster
+    with a `standing` of its own.
     """
-    dispatch = Dispatch(snapshot, now)
+    dispatch = Dispatch(snapshot, now, standing)
     if not dispatch.run_fast():
-        dispatch = Dispatch(snapshot, now)
+        dispatch = Dispatch(snapshot, now, standing)
         dispatch.run()
     return _plan(dispatch, {})
 

@@ -36,6 +36,12 @@ class Profile:
         self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
 
+    def reset(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
+        """Forget all bookings but these."""
+        self._times = self._free = _UNREAD
+        self._noted = noted
+        self._settled = False
+
     def book(self, start: Seconds, end: Seconds, amount: int) -> None:
         """Take `amount` over [start, end); a negative amount gives it back."""
         if self._noted is _NOTHING:

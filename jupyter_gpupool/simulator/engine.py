@@ -20,6 +20,7 @@ from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Stop, Work
 from jupyter_gpupool.scheduler.moments import next_moment
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.simulator.entry import Entry
 from jupyter_gpupool.simulator.journal import Journal
 from jupyter_gpupool.simulator.room import Room
@@ -45,7 +46,7 @@ class Discipline:
     """
 
     name: str
-    fill: Callable[[Snapshot, Seconds], Plan]
+    fill: Callable[[Snapshot, Seconds, Standing], Plan]
     plan: Callable[[Snapshot, Seconds], Plan] | None
     rules: Callable[[Frame], Frame] = as_it_is
     in_turn: bool = False
@@ -237,6 +238,7 @@ class Simulation:
         self._entry = Entry(self._policy, self.frame, self.setting.latency)
         self._rules = self.setting.discipline.rules(self.frame)
         self._room = Room(self._rules)
+        self._standing = Standing()
         for work in self._works.values():
             self._entry.check(work)
             self._room.queue(work, 1)
@@ -255,8 +257,10 @@ class Simulation:
             snapshot = self._snapshot(now, everything=freed or whole or woken or discipline.in_turn)
             if not (snapshot.waiting or woken):
                 break
-            decide = discipline.plan if whole and discipline.plan else discipline.fill
-            found = decide(snapshot, now)
+            if whole and discipline.plan:
+                found = discipline.plan(snapshot, now)
+            else:
+                found = discipline.fill(snapshot, now, self._standing)
             kept = any(start.work in self._promises for start in found.starts)
             due = self._carry_out(found, now)
             again = due or (kept and not whole and self._may_change())

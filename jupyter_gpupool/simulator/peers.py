@@ -27,12 +27,13 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.quota import GPU, POOL
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.simulator.engine import Discipline
 
 
-def fifo(snapshot: Snapshot, now: Seconds) -> Plan:
+def fifo(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
     """Start jobs in the order of submission, until one does not fit."""
-    board = Board(snapshot, now)
+    board = Board(snapshot, now, standing)
     starts = _sessions(board)
     for work in _jobs(snapshot):
         if not _started(board, work, starts):
@@ -40,9 +41,9 @@ def fifo(snapshot: Snapshot, now: Seconds) -> Plan:
     return Plan(tuple(starts), (), (), {})
 
 
-def easy(snapshot: Snapshot, now: Seconds) -> Plan:
+def easy(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
     """Start jobs in the order of submission; behind the first that waits, those that do not delay it."""
-    board = Board(snapshot, now)
+    board = Board(snapshot, now, standing)
     starts = _sessions(board)
     head: tuple[Promise, ...] = ()
     lacking: dict[Request, Seconds] = {}  # no room for so much, for so long

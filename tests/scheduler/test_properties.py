@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jupyter_gpupool.scheduler.model import PriorityClass, Reason, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.reasons import explain
+from jupyter_gpupool.scheduler.standing import Standing
 
 NO_START = {Reason.HELD, Reason.INVALID, Reason.NO_SUCH_GPU, Reason.EXCEEDS_LIMIT, Reason.UNAVAILABLE}
 CLASSES = {
@@ -60,6 +61,7 @@ class History:
             pool.group("c", 2, limit=4),
         ]
         self.pool, self.late = pool, late
+        self.standing = Standing()
         self.now = self.number = 0
         self.moves = ()
         self.only_jobs = True
@@ -114,6 +116,7 @@ class History:
         """Plan and fill, check both, record one of them."""
         whole, quick = plan(self.snapshot, self.now), fill(self.snapshot, self.now)
         assert whole == plan(self.snapshot, self.now)
+        assert quick == fill(self.snapshot, self.now, self.standing)
         assert quick.starts == whole.starts[: len(quick.starts)]
         assert quick.verdicts == {}
         self.check_promises(whole)

@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpupool.scheduler.model import Plan, Seconds, Snapshot, Stop, StopCause
 from jupyter_gpupool.scheduler.plan import fill
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.simulator.engine import Discipline
 from jupyter_gpupool.simulator.play import Result
 from jupyter_gpupool.simulator.room import Room
@@ -28,8 +29,8 @@ def every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 def stopping(moments: Mapping[Seconds, int]) -> Discipline:
     """Do what the policy does, and at some moments after the start ask a job to stop."""
 
-    def decide(snapshot: Snapshot, now: Seconds) -> Plan:
-        found = fill(snapshot, now)
+    def decide(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
+        found = fill(snapshot, now, standing)
         id = moments.get(now - MONDAY)
         stops = (Stop(id, id, CAUSE, 2),) if id else ()
         return Plan(found.starts, found.promises, found.moves, {}, stops)
@@ -124,9 +125,9 @@ def test_a_stop_during_the_slow_start_keeps_what_was_done_before(run: Run) -> No
 def test_it_is_in_the_queue_again_with_its_submit_time(run: Run) -> None:
     seen: list[Seconds] = []
 
-    def decide(snapshot: Snapshot, now: Seconds) -> Plan:
+    def decide(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
         seen.extend(work.submitted for work in snapshot.waiting if work.id == 1 and now > MONDAY + 400)
-        return stopping({300: 1}).fill(snapshot, now)
+        return stopping({300: 1}).fill(snapshot, now, standing)
 
     run([job(1000), tick(300), tick(450)], discipline=Discipline("by hand", decide, None))
     assert set(seen) == {MONDAY}
