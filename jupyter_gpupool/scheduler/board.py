@@ -14,7 +14,7 @@ from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.floor import Fit
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
-from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
+from jupyter_gpupool.scheduler.limits import ClaimKey
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
@@ -84,7 +84,7 @@ class Board:
     def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
         standing = standing or Standing()
         self.snapshot = snapshot
-        self.limits = Limits(snapshot, now)
+        self.limits = standing.limits(snapshot, now)
         self.floor = standing.floor(snapshot, now, self.limits)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
         self._options_of: dict[int, tuple[Option, ...]] = {}

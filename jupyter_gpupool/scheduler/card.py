@@ -22,11 +22,13 @@ class Card:
     """One card, seen by the kinds of work it serves: each sees a card that the other uses as full.
 
     So is a reserved card for all but those whom the reservation serves. `first_end` and `last_end` are
-    those of its leases, 0 when there are none. Leases are only noted until somebody asks for the views: most
-    of a large pool's cards are never looked at again.
+    those of its leases, 0 when there are none. The leases of the snapshot have seats, to which `reset` goes
+    back. Leases are only noted until somebody asks for the views: most of a large pool's cards are never
+    looked at again.
     """
 
     __slots__ = (
+        "_booked",
         "_kinds",
         "_leased",
         "_leases",
@@ -53,6 +55,7 @@ class Card:
         self._leased: Mib = 0
         self._seats: dict[int, Held] = _NO_SEATS
         self._views: dict[Kind, Profile] | None = None
+        self._booked = False
         self._served: dict[tuple[Kind, frozenset[int]], Profile] = {}
 
     @property
@@ -63,7 +66,7 @@ class Card:
     @property
     def only_frees(self) -> bool:
         """Say whether nothing but ends of leases is known to change what is free."""
-        return self._views is None and not self.reservations
+        return not self._booked and not self.reservations
 
     @property
     def views(self) -> dict[Kind, Profile]:
@@ -73,7 +76,7 @@ class Card:
             for view in self._views.values():
                 self._reserve(view, self.reservations, 1)
             for kind, end, mib in self._leases:
-                self.book(kind, 0, end, mib)
+                self._take(kind, 0, end, mib, 1)
         return self._views
 
     def view(self, kind: Kind, serving: frozenset[int]) -> Profile:
@@ -108,10 +111,8 @@ class Card:
 
     def book(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int = 1) -> None:
         """Take `mib` for work of `kind` over [start, end); `sign` -1 gives it back."""
-        for viewer, view in self.views.items():
-            view.book(start, end, sign * (mib if viewer == kind else self.memory))
-        for (viewer, _), view in self._served.items():
-            view.book(start, end, sign * (mib if viewer == kind else self.memory))
+        self._booked = True
+        self._take(kind, start, end, mib, sign)
 
     def seat(self, lease: int, held: Held) -> None:
         """Let a lease of the snapshot have its part, from the next `reset` on."""
@@ -130,6 +131,7 @@ class Card:
         self.first_end, self.last_end = min(ends, default=0), max(ends, default=0)
         self._leased = sum(mib for _, _, mib in self._leases)
         self._views = None
+        self._booked = False
         self._served.clear()
 
     def hold(self, kind: Kind, end: Seconds, mib: Mib) -> None:
@@ -141,7 +143,7 @@ class Card:
             self._leases = []
         self._leases.append((kind, end, mib))
         if self._views is not None:
-            self.book(kind, 0, end, mib)
+            self._take(kind, 0, end, mib, 1)
 
     def move_end(self, kind: Kind, old: Seconds, new: Seconds, mib: Mib) -> None:
         """Let a lease that was held until `old` end at `new`."""
@@ -149,13 +151,19 @@ class Card:
         ends = [end for _, end, _ in self._leases]
         self.first_end, self.last_end = min(ends), max(ends)
         if self._views is not None:
-            self.book(kind, min(old, new), max(old, new), mib, 1 if new > old else -1)
+            self._take(kind, min(old, new), max(old, new), mib, 1 if new > old else -1)
 
     def first_chance(self, whole: bool) -> Seconds:
         """Return a time before which leases leave nothing free here (`whole`: not all of the card)."""
         if whole:
             return self.last_end
         return self.first_end if self._leased >= self.memory else 0
+
+    def _take(self, kind: Kind, start: Seconds, end: Seconds, mib: Mib, sign: int) -> None:
+        for viewer, view in self.views.items():
+            view.book(start, end, sign * (mib if viewer == kind else self.memory))
+        for (viewer, _), view in self._served.items():
+            view.book(start, end, sign * (mib if viewer == kind else self.memory))
 
     def _reserve(self, view: Profile, reservations: Iterable[Reservation], sign: int) -> None:
         for found in reservations:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.ends import Ends
+from jupyter_gpupool.scheduler.estate import Estate
 from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Cap, Claim, Line, Purse, Reach, Scope
 from jupyter_gpupool.scheduler.model import (
-    Group,
     Kind,
     Lease,
     Placement,
-    Quota,
     Reason,
     Seconds,
     Snapshot,
@@ -50,27 +49,18 @@ class ClaimKey(NamedTuple):
 
 
 class Limits:
-    """All caps of one snapshot."""
+    """All caps of one snapshot; an `estate` that is of it is not made anew."""
 
-    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
-        self.groups = quota.effective(snapshot.groups)
-        claims = {work.group for work in snapshot.waiting} | {lease.group for lease in snapshot.leases}
-        for name in claims - self.groups.keys():
-            parent = "" if name == quota.POOL else quota.POOL
-            self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}, limit={quota.GPU: 0}))
-        named = {
-            name
-            for group in self.groups.values()
-            for amounts in (group.quota.quota, group.quota.limit, group.quota.lend)
-            for name in amounts or ()
-        }
-        self.resources = [quota.COUNT, *sorted(named)]
-        self.trees = {name: quota.QuotaTree(self.groups, name, _total(snapshot, name)) for name in named}
+    def __init__(self, snapshot: Snapshot, now: Seconds, estate: Estate | None = None) -> None:
+        self.estate = estate if estate and estate.of(snapshot) else Estate(snapshot)
+        self.groups = self.estate.groups
+        self.resources = self.estate.resources
+        self.trees = self.estate.trees
         self.ends = Ends(snapshot, now)
         self._now = now
         self._snapshot = snapshot
         self._borrow_time = snapshot.settings.borrow_max_time
-        self._models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
+        self._models = self.estate.models
         self._keys: dict[int, ClaimKey] = {}
         self._counted: dict[ClaimKey, tuple[Line, ...]] = {}
         self._ceilings: dict[ClaimKey, dict[str, int]] = {}
@@ -408,14 +398,3 @@ class Limits:
 
 def _lasts(key: ClaimKey) -> bool:
     return key.kind == "session" or key.lasting
-
-
-def _total(snapshot: Snapshot, resource: str) -> int:
-    """Return what the pool has of a resource; CPUs as often as a partition gives them out."""
-    if resource == quota.CPUS:
-        often = max((partition.cpu_overcommit_milli for partition in snapshot.partitions.values()), default=0)
-        return sum(node.cpus_milli for node in snapshot.nodes) * often // 1000
-    if resource == quota.MEMORY:
-        return sum(node.memory_mib for node in snapshot.nodes)
-    type_ = resource.removeprefix(quota.GPU).removeprefix(".")
-    return 1000 * sum(quota.is_type(gpu.model, type_) for gpu in snapshot.gpus)
