@@ -72,6 +72,7 @@ class Floor:
         self.lenders = lenders(snapshot)
         self._reservations = _by_card(snapshot.reservations, now)
         self._serving: dict[tuple[str, str], frozenset[int]] = {}
+        self._kinds = self._seen_by()
         self.cards = {gpu.uuid: self._card(gpu) for gpu in snapshot.gpus}
         self._nodes = {
             node.name: (Profile(node.cpus_milli), Profile(node.memory_mib)) for node in snapshot.nodes
@@ -309,12 +310,16 @@ class Floor:
         keys = sorted(by_bay, key=lambda key: (order[key[0]], key[2], key[1]))
         return [Bay(*key, list(by_bay[key].values())) for key in keys]
 
+    def _seen_by(self) -> dict[str, Iterable[Kind]]:
+        """Return the kinds of work that may use the cards of each partition, lent ones included."""
+        return {
+            name: {*found.kinds, "job"} if name in self.lenders else found.kinds
+            for name, found in self._snapshot.partitions.items()
+        }
+
     def _card(self, gpu: Gpu) -> Card:
-        partition = self._snapshot.partitions.get(gpu.partition)
-        kinds: Iterable[Kind] = partition.kinds if partition else ()
-        if gpu.partition in self.lenders:
-            kinds = {*kinds, "job"}
-        return Card(gpu, kinds, self._reservations.get(gpu.uuid, ()))
+        reserved = self._reservations.get(gpu.uuid, ()) if self._reservations else ()
+        return Card(gpu, self._kinds.get(gpu.partition, ()), reserved)
 
     def _headrooms(self) -> dict[str, Headroom]:
         """Count what stays free for sessions, in the partitions that keep some of it by day."""

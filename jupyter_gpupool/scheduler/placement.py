@@ -170,15 +170,16 @@ class Shelf:
         """Return how many cards are wholly free."""
         return sum(map(len, self._idle))
 
-    def open_sites(self) -> Iterator[tuple[Site, int, list[Card]]]:
-        """Yield each node that has some of a card free, with its number of idle cards, and the free ones."""
+    def open_sites(self) -> Iterator[tuple[Site, int, Mib, list[Card]]]:
+        """Yield each node that has some of a card free: its idle cards, the largest piece, and the free ones."""
         orders: dict[int, list[int]] = {}
         for _, order in self._partly:
             orders.setdefault(self.bay.cards[order].site, []).append(order)
         for number, cards in enumerate(self._idle):
             found = [*cards, *orders.get(number, ())]
             if found:
-                yield self.bay.sites[number], len(cards), [self.bay.cards[order] for order in found]
+                mib = self.bay.memory if cards else self._free[found[-1]]
+                yield self.bay.sites[number], len(cards), mib, [self.bay.cards[order] for order in found]
 
     def serves(self, node: str) -> bool:
         """Say whether the bay has cards (or CPU-only work) in `node`."""

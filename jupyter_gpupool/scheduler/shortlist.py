@@ -226,10 +226,10 @@ class Shortlist:
                 cpus = max((site.cpus.at(now) for site in shelf.bay.sites), default=0)
                 memory = max((site.memory.at(now) for site in shelf.bay.sites), default=0)
                 rooms.append(Room(0, 0, cpus * overcommit // 1000, memory, FOREVER))
-            for site, idle, cards in shelf.open_sites():
+            for site, idle, mib, cards in shelf.open_sites():
                 room = Room(
                     idle,
-                    max(shelf.free(card, now) for card in cards),
+                    mib,
                     site.cpus.at(now) * overcommit // 1000,
                     site.memory.at(now),
                     max(shelf.lasts(card, now) for card in cards) - now,

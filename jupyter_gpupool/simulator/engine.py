@@ -17,7 +17,7 @@ from jupyter_gpupool.ledger.age import AGE_GRAIN_S, AGEING
 from jupyter_gpupool.ledger.usage import Account, Accounts, Key
 from jupyter_gpupool.ledger.views import Held, Waiting
 from jupyter_gpupool.policy.model import Policy
-from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Stop, Work
+from jupyter_gpupool.scheduler.model import Lease, Plan, Promise, Seconds, Snapshot, Start, Stop, Usage, Work
 from jupyter_gpupool.scheduler.moments import next_moment
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.standing import Standing
@@ -254,6 +254,8 @@ class Simulation:
         whole = discipline.plan is not None and now >= self._plan_at and bool(self._works)
         again = passes = whole or woken or self._may_change()
         while again:
+            if not (self._works or woken):
+                break
             snapshot = self._snapshot(now, everything=freed or whole or woken or discipline.in_turn)
             if not (snapshot.waiting or woken):
                 break
@@ -272,7 +274,7 @@ class Simulation:
             self._tell(found, new, now)
             self._grow_older(found, now)
         if passes:
-            self._wake = next_moment(self._snapshot(now, everything=True), now)
+            self._wake = next_moment(self._snapshot(now, everything=True, ranked=False), now)
 
     def _may_change(self) -> bool:
         """Say whether a pass could perhaps start something, or make others stop."""
@@ -286,11 +288,11 @@ class Simulation:
             if id in self._works and (expected := found.verdicts[id].expected_start) is not None:
                 self.journal.estimate(now, self._works[id], expected)
 
-    def _snapshot(self, now: Seconds, *, everything: bool) -> Snapshot:
+    def _snapshot(self, now: Seconds, *, everything: bool, ranked: bool = True) -> Snapshot:
         """Return the pool as it is, with all that waits or, where nothing became free, what may yet start.
 
         Then what the last whole plan left waiting still waits, and only what came since may start, behind
-        what is promised.
+        what is promised. Past usage is there only where somebody is to be ranked before somebody else.
         """
         waiting = self._waiting.all()
         if not everything:
@@ -298,7 +300,8 @@ class Simulation:
             works = (self._works[id] for id in kept)
             waiting = tuple(sorted(works, key=lambda work: (work.submitted, work.id)))
         promises = tuple(self._promises.values())
-        return self._rules.snapshot(waiting, self._held.all(), promises, self._accounts.usage(now))
+        usage = self._accounts.usage(now) if ranked and len(waiting) > 1 else Usage()
+        return self._rules.snapshot(waiting, self._held.all(), promises, usage)
 
     def _carry_out(self, found: Plan, now: Seconds) -> bool:
         """Make the decisions of a plan facts; say whether it has promised somebody this very moment."""
