@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.card import NOBODY, Card
@@ -296,16 +297,16 @@ class Floor:
         by_bay: dict[tuple[str, str, Mib], dict[str, Site]] = {}
         for name in partitions:
             by_bay[name, "", 0] = {node: Site(node, *self._nodes[node]) for node in bare}
-        for card in sorted(cards, key=lambda card: (card.gpu.node, card.gpu.index)):
-            gpu = card.gpu
-            key = gpu.partition, gpu.model, gpu.memory_mib
-            site = by_bay[key].get(gpu.node) if key in by_bay else None
-            if site is None:
-                if gpu.partition not in partitions or gpu.node not in usable:
-                    continue
-                _site(by_bay[gpu.partition, "", 0], gpu.node, self._nodes)
-                site = _site(by_bay.setdefault(key, {}), gpu.node, self._nodes)
-            site.cards.append(card)
+        in_order = sorted(cards, key=lambda card: (card.gpu.node, card.gpu.index))
+        alike = groupby(
+            in_order,
+            key=lambda card: (card.gpu.node, card.gpu.partition, card.gpu.model, card.gpu.memory_mib),
+        )
+        for (node, partition, model, memory), together in alike:
+            if partition in partitions and node in usable:
+                _site(by_bay[partition, "", 0], node, self._nodes)
+                site = _site(by_bay.setdefault((partition, model, memory), {}), node, self._nodes)
+                site.cards.extend(together)
         order = {name: number for number, name in enumerate(partitions)}
         keys = sorted(by_bay, key=lambda key: (order[key[0]], key[2], key[1]))
         return [Bay(*key, list(by_bay[key].values())) for key in keys]
@@ -384,11 +385,13 @@ class Floor:
     def _book_nodes(
         self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int
     ) -> None:
-        amounts = self._per_node(claim.request, placement.partition, max(1, len(placement.nodes)))
+        cpus, memory = self._per_node(claim.request, placement.partition, max(1, len(placement.nodes)))
         self._touched_nodes.update(placement.nodes)
         for node in placement.nodes:
-            for profile, amount in zip(self._nodes.get(node, ()), amounts, strict=False):
-                profile.book(start, end, sign * amount)
+            if node in self._nodes:
+                own_cpus, own_memory = self._nodes[node]
+                own_cpus.book(start, end, sign * cpus)
+                own_memory.book(start, end, sign * memory)
 
 
 def _by_card(reservations: Iterable[Reservation], now: Seconds) -> dict[str, tuple[Reservation, ...]]:

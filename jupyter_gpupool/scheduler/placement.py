@@ -171,7 +171,7 @@ class Shelf:
         return sum(map(len, self._idle))
 
     def open_sites(self) -> Iterator[tuple[Site, int, Mib, list[Card]]]:
-        """Yield each node that has some of a card free: its idle cards, the largest piece, and the free ones."""
+        """Yield each node with something free: how many idle cards, the largest piece, the free cards."""
         orders: dict[int, list[int]] = {}
         for _, order in self._partly:
             orders.setdefault(self.bay.cards[order].site, []).append(order)

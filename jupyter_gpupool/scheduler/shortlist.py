@@ -7,18 +7,22 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.card import NOBODY
+from jupyter_gpupool.scheduler.card import NOBODY, Card
 from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Seconds, Work
+from jupyter_gpupool.scheduler.placement import Shelf
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU
 from jupyter_gpupool.scheduler.timeline import FOREVER
+
+FEW = 8
+"""So many works are tried at once, rather than looked at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,18 @@ class Shortlist:
         self._promises = promises
         self._clearing = clearing
         self._precedence = precedence
+        self._few = len(board.snapshot.waiting) <= FEW
+        self._inside: set[str] = set()
+        self._reserved: tuple[Promise, ...] | None = None
+        sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
+        self._special = [*promises.carried.values(), *sessions]
+        if not self._few:
+            self._count()
+        self.look_again()
+
+    def _count(self) -> None:
+        """Count what is there and what is held: it pays where many wait."""
+        board = self._board
         self._largest = max((shelf.bay.largest for shelf in board.floor.shelves("job")), default=0)
         gpus: Counter[str] = Counter()
         cpus: Counter[str] = Counter()
@@ -68,11 +84,6 @@ class Shortlist:
         self._without_gpus = {name for name, held in gpus.items() if held >= limits.potential(name, GPU)}
         self._without_cpus = {name for name, held in cpus.items() if held >= limits.potential(name, CPUS)}
         self._without_owed = {name for name, held in gpus.items() if held >= limits.subtree(name)[GPU]}
-        sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
-        self._special = [*promises.carried.values(), *sessions]
-        self._inside: set[str] = set()
-        self._reserved: tuple[Promise, ...] | None = None
-        self.look_again()
 
     def choose(self) -> list[Work]:
         """Return the works to rank.
@@ -107,6 +118,8 @@ class Shortlist:
 
     def measure(self) -> None:
         """Take note of a promise that came sooner: some of the room may last longer now."""
+        if self._few:
+            return
         self._rooms = self._read()
         self._idle = max((room.idle for room in self._rooms), default=-1)
         self._mib = max((room.mib for room in self._rooms), default=0)
@@ -167,6 +180,8 @@ class Shortlist:
         )
 
     def _could_start(self, work: Work) -> bool:
+        if self._few:
+            return not (work.held or work.invalid or work.after)
         if not self._rooms:
             return False
         request = work.request
@@ -201,7 +216,9 @@ class Shortlist:
         return promise is not None and promise.start <= self._board.time
 
     def _may_run_more(self, work: Work) -> bool:
-        """Say whether the user has a job left to start."""
+        """Say whether the user has a job left to start, where that is known."""
+        if self._few:
+            return True
         running = self._running[work.group, work.user]
         if not running:
             return True
@@ -232,7 +249,7 @@ class Shortlist:
                     mib,
                     site.cpus.at(now) * overcommit // 1000,
                     site.memory.at(now),
-                    max(shelf.lasts(card, now) for card in cards) - now,
+                    FOREVER if any(card.only_frees for card in cards) else _longest(shelf, cards, now) - now,
                     shelf.serving,
                 )
                 if not any(map(room.within, rooms)):
@@ -245,3 +262,7 @@ class Shortlist:
         while groups[group].parent in groups:
             group = groups[group].parent
         return group
+
+
+def _longest(shelf: Shelf, cards: Iterable[Card], now: Seconds) -> Seconds:
+    return max(shelf.lasts(card, now) for card in cards)

@@ -5,10 +5,12 @@ Owns: putting clock, events and figures together, and playing several at once. N
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ from jupyter_gpupool.simulator.engine import Setting, Simulation
 from jupyter_gpupool.simulator.figures import figures
 from jupyter_gpupool.simulator.journal import Event, pool_line
 from jupyter_gpupool.simulator.workload import Workload
+
+YOUNG_OBJECTS = 50_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,17 @@ def play(name: str, setting: Setting, workload: Workload) -> Result:
     pool = pool_line(frame, setting.policy, setting.start, simulation.end - setting.start)
     events, refused = simulation.journal.events, simulation.refused
     return Result(name, pool, events, figures(pool, events), refused.count, refused.because)
+
+
+@contextmanager
+def _calm_collector() -> Iterator[None]:
+    """Let the garbage collector look rarely: each pass makes thousands of objects, and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def spread(results: Sequence[Result]) -> dict[str, tuple[Any, Any, Any]]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tests.benchmarks import bench_floors, bench_logins, bench_notebooks, bench_plan, bench_service
+from tests.benchmarks import (
+    bench_floors,
+    bench_logins,
+    bench_notebooks,
+    bench_plan,
+    bench_service,
+    bench_simulator,
+)
 from tests.benchmarks.harness import Row, table, write
 
-PARTS = ("plan", "service", "notebooks", "logins")
+PARTS = ("plan", "simulator", "service", "notebooks", "logins")
 
 
 def plan_rows(figures: dict[str, float]) -> list[Row]:
@@ -22,18 +29,32 @@ def plan_rows(figures: dict[str, float]) -> list[Row]:
     return rows
 
 
+def simulator_rows(figures: dict[str, float]) -> list[Row]:
+    """Return the simulator's figures with their goals."""
+    goals = {"a second": ">= 500", "seconds": "<= 120"}
+    measures = ((name, value, name.rpartition(": ")[2]) for name, value in figures.items())
+    return [
+        Row(name, value, "s" if measure.startswith(("seconds", "processor")) else "", goals.get(measure, ""))
+        for name, value, measure in measures
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "parts", nargs="*", default=[], help=f"which to run (default: all of {', '.join(PARTS)})"
     )
-    chosen = parser.parse_args().parts or list(PARTS)
+    parser.add_argument("--trace", type=Path, help="a public trace that the simulator plays, too")
+    arguments = parser.parse_args()
+    chosen = arguments.parts or list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     floors = bench_floors.run()
     rows: list[Row] = floors.rows()
     if "plan" in chosen:
         rows += plan_rows(bench_plan.run())
+    if "simulator" in chosen:
+        rows += simulator_rows(bench_simulator.run(arguments.trace))
     if "service" in chosen:
         rows += bench_service.run(floors)
     if "notebooks" in chosen:

@@ -1,4 +1,4 @@
-"""How fast the simulator plays: starts a second behind a long queue, and a hundred thousand jobs to their end.
+"""How fast the simulator plays: starts a second behind a long queue, and 100,000 jobs to their end.
 
 `run()` returns the figures and prints them. Workloads are drawn from a seed; a trace is played too where its
 path is given: `python -m tests.benchmarks.bench_simulator TRACE.csv`. Seconds are of the processor.
@@ -18,7 +18,9 @@ from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.scheduler.model import Plan, Seconds, Snapshot
 from jupyter_gpupool.scheduler.plan import fill, plan
-from jupyter_gpupool.simulator.engine import Discipline, Setting, Simulation
+from jupyter_gpupool.scheduler.standing import Standing
+from jupyter_gpupool.simulator.engine import Discipline, Setting
+from jupyter_gpupool.simulator.play import play
 from jupyter_gpupool.simulator.quotas import policy_for
 from jupyter_gpupool.simulator.workload import Task, Workload, ordered, read_workload
 
@@ -34,9 +36,14 @@ class Watch:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def fill(self, snapshot: Snapshot, now: Seconds) -> Plan:
+    @property
+    def discipline(self) -> Discipline:
+        """Return the rules of the policy, on the watch."""
+        return Discipline("policy", self.fill, self.plan)
+
+    def fill(self, snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
         begun = time.process_time()
-        found = fill(snapshot, now)
+        found = fill(snapshot, now, standing)
         self.seconds += time.process_time() - begun
         return found
 
@@ -65,24 +72,22 @@ def run(trace: Path | None = None, *, jobs: int = 100_000, queue: int = 10_000) 
 
 
 def _starts(label: str, queue: int, grain: Seconds) -> dict[str, float]:
-    """Play a pool of 1,024 cards with as many jobs queued all the while, until a tenth of them has started."""
+    """Play half a day of a pool of 1,024 cards, with a queue that is as long in the beginning."""
     groups = max(1, queue // 10)
-    tasks = ordered(_queue(queue, groups, grain))
-    watch, begun = Watch(), time.process_time()
-    simulation = Simulation(
-        Setting(
-            SimulatedPool.parse("128x8x32GiB"),
-            load_policy(_policy(groups)),
-            START,
-            horizon=DAY // 2,
-            plan_every=DAY,
-            discipline=Discipline("policy", watch.fill, watch.plan),
-        ),
-        tasks,
+    workload = Workload("queue", ordered(_queue(queue, groups, grain)))
+    watch = Watch()
+    setting = Setting(
+        SimulatedPool.parse("128x8x32GiB"),
+        load_policy(_policy(groups)),
+        START,
+        horizon=DAY // 2,
+        plan_every=DAY,
+        discipline=watch.discipline,
     )
-    simulation.run()
+    begun = time.process_time()
+    result = play(label, setting, workload)
     spent = time.process_time() - begun
-    starts = sum(event["event"] == "start" for event in simulation.journal.events)
+    starts = sum(event["event"] == "start" for event in result.events)
     what = f"simulated starts, {queue:,} queued, {label}"
     return {
         f"{what}: jobs started": starts,
@@ -93,19 +98,15 @@ def _starts(label: str, queue: int, grain: Seconds) -> dict[str, float]:
 
 def _played(label: str, workload: Workload) -> dict[str, float]:
     """Play a workload from its first to its last job, with groups owed what their work takes."""
-    pool = SimulatedPool.parse(TRACE_POOL)
+    pool, watch = SimulatedPool.parse(TRACE_POOL), Watch()
     policy = load_policy(policy_for(workload.tasks, pool))
-    watch, begun, clock = Watch(), time.process_time(), time.perf_counter()
-    discipline = Discipline("policy", watch.fill, watch.plan)
-    simulation = Simulation(
-        Setting(pool, policy, workload.start or START, discipline=discipline), workload.tasks
-    )
-    simulation.run()
-    ends = sum(event["event"] == "end" for event in simulation.journal.events)
+    setting = Setting(pool, policy, workload.start or START, discipline=watch.discipline)
+    begun, clock = time.process_time(), time.perf_counter()
+    result = play(label, setting, workload)
     return {
-        f"{label}: jobs ended": ends,
-        f"{label}: processor seconds": time.process_time() - begun,
+        f"{label}: jobs completed": result.figures["jobs_completed"],
         f"{label}: seconds": time.perf_counter() - clock,
+        f"{label}: processor seconds": time.process_time() - begun,
         f"{label}: processor seconds of the scheduler": watch.seconds,
     }
 
@@ -129,7 +130,7 @@ def _queue(many: int, groups: int, grain: Seconds) -> Iterator[Task]:
 
 
 def _arrivals(many: int) -> Iterator[Task]:
-    """Yield jobs of twelve groups at random times: mostly short and of one card, nine tenths of what there is."""
+    """Yield jobs of twelve groups at random times, mostly short and of one card, on 9 of 10 cards."""
     draw = random.Random(11)
     drawn = [
         (int(min(14 * DAY, draw.lognormvariate(7.5, 1.8))) + 30, draw.choice(SIZES)) for _ in range(many)
