@@ -310,13 +310,14 @@ class Ranking:
         return found
 
     def _owed_below(self) -> dict[str, dict[str, int]]:
-        """Sum the quotas of each group and of all groups below it, what they keep for themselves included."""
-        owed: dict[str, dict[str, int]] = {name: {} for name in self._groups}
+        """Sum what each group and all groups below it own, of what it names: what they keep included."""
+        owed = {name: dict.fromkeys(group.quota.quota, 0) for name, group in self._groups.items()}
         for name, group in self._groups.items():
             for ancestor in self._upward(name):
                 sums = owed[ancestor]
                 for resource, value in group.quota.quota.items():
-                    sums[resource] = sums.get(resource, 0) + value
+                    if resource in sums:
+                        sums[resource] += value
         return owed
 
     def _upward(self, name: str) -> Iterator[str]:

@@ -92,6 +92,23 @@ def test_weight_counts_where_siblings_are_compared(pool):
     assert [work.id for work in order(pool.snapshot(waiting, groups=groups, usage=usage))] == [2, 1]
 
 
+def test_what_only_a_group_below_names_is_no_share_of_those_above(pool):
+    """Of its CPUs a uses eight times what it owns; top names none, and has used none of its cards."""
+    groups = [
+        pool.group("top", 4),
+        pool.group("a", 0, parent="top", quota={"cpus_milli": 1000}),
+        pool.group("b", 4),
+    ]
+    cards = pool.gpus(4)
+    running = [
+        pool.lease(pool.job(8, 0, group="a", cpus_milli=8000), [], 100),
+        pool.lease(pool.job(9, group="b"), cards[:1], 100),
+    ]
+    waiting = [pool.job(1, group="b"), pool.job(2, group="top", submitted=9)]
+    snapshot = pool.snapshot(waiting, running, gpus=cards, groups=groups)
+    assert [work.id for work in order(snapshot)] == [2, 1]
+
+
 def test_weight_nothing_comes_last_once_it_used_something(pool):
     groups = [pool.group("a", 4, weight=0), pool.group("b", 4)]
     waiting = [pool.job(1), pool.job(2, submitted=2), pool.job(3, group="b", submitted=9)]
