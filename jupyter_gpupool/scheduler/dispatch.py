@@ -148,7 +148,8 @@ class Dispatch:
         board, promises, precedence = self.board, self.promises, self._precedence
         wants = promises.open_to(work.group) and may_be_promised(board, work)
         found = board.earliest(work) if wants else None
-        if not precedence.may_overtake(work) or not (wants or (ready and board.fits_for_a_moment(work))):
+        hopeful = wants or (ready and (promises.any_due() or board.fits_for_a_moment(work)))
+        if not (hopeful and precedence.may_overtake(work)):
             self._give(work, found)
             return False
         lifted = promises.lift_if(lambda other: precedence.overtakes(work, other))

@@ -68,6 +68,11 @@ class Promises:
         """Say whether a promise takes resources at this moment."""
         return any(promise.start <= self._now for promise in self._reserved.values())
 
+    def due(self, time: Seconds) -> list[Work]:
+        """Return the jobs that are promised a start by `time`."""
+        works = (self._works[one.work] for one in self._reserved.values() if one.start <= time)
+        return [work for work in works if work.kind == "job"]
+
     def open_to(self, group: str) -> bool:
         """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
         return self._left > 0 and self._given[group] < self._board.snapshot.settings.promises_per_group

@@ -138,9 +138,14 @@ class Search:
 
     def _is_spread(self) -> bool:
         """Say whether those who must leave may be on several nodes: for a larger job, or for quota too."""
-        largest = max((option.bay.largest for option in self._board.options(self._work)), default=0)
-        lacks_quota = self._wanted is not None or self._board.short(self._work) is not None
-        return self._work.request.gpus > largest or lacks_quota
+        board, work = self._board, self._work
+        largest = max((option.bay.largest for option in board.options(work)), default=0)
+        if work.request.gpus > largest or board.short(work) is not None:
+            return True
+        wanted = self._wanted
+        return wanted is not None and not any(
+            board.limits.inside(work.group, amounts) for _, amounts in wanted
+        )
 
     def _could_hold(self, node: str, gone: Sequence[Victim]) -> bool:
         """Say whether the cards of a node are enough for the taker, with these gone."""

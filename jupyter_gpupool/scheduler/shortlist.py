@@ -121,6 +121,7 @@ class Shortlist:
         if self._few:
             return
         self._rooms = self._read()
+        self._due = self._promises.due(self._board.time)
         self._idle = max((room.idle for room in self._rooms), default=-1)
         self._mib = max((room.mib for room in self._rooms), default=0)
 
@@ -132,6 +133,7 @@ class Shortlist:
             or self._promises.open_to(work.group)
             or self._could_start(work)
             or (self._clearing.anybody and self._could_take(work))
+            or self._could_replace(work)
         )
 
     def candidate(self, served: Set[int]) -> Work | None:
@@ -154,9 +156,19 @@ class Shortlist:
         return work.group in self._inside
 
     def _is_hopeful(self, work: Work) -> bool:
-        return (self._could_start(work) and self._would_start(work)) or (
-            self._clearing.anybody and self._could_take(work)
+        return (
+            (self._could_start(work) and self._would_start(work))
+            or (self._clearing.anybody and self._could_take(work))
+            or self._could_replace(work)
         )
+
+    def _could_replace(self, work: Work) -> bool:
+        """Say whether a promise that takes room now might give way to a job."""
+        if not self._due or work.kind == "session" or work.held or work.invalid or work.after:
+            return False
+        if self._board.gate(work, self._board.time) != self._board.time or not self._may_run_more(work):
+            return False
+        return any(self._precedence.overtakes(work, other) for other in self._due)
 
     def _would_start(self, work: Work) -> bool:
         """Try whether `work` would start if it were its turn."""

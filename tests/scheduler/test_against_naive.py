@@ -18,7 +18,7 @@ from jupyter_gpupool.scheduler.model import (
     Usage,
     UserLimits,
 )
-from jupyter_gpupool.scheduler.plan import plan_with_places
+from jupyter_gpupool.scheduler.plan import fill, plan_with_places
 from tests.scheduler.naive import Naive
 
 GIB = 1024
@@ -172,6 +172,8 @@ def check(snapshot, now):
         id_: one.start for id_, one in naive.promises.items()
     }
     assert decided.stops == ()
+    quick = fill(snapshot, now).starts
+    assert quick == decided.starts[: len(quick)]
     promised = {one.work: one.start for one in decided.promises}
     assert {id_: when for id_, when in expected.items() if when is not None} == {
         **naive.estimates,

@@ -126,6 +126,17 @@ class TestPromises:
             assert promised(decided) == {2: 510}
             assert [(m.work, m.cause) for m in decided.moves] == [(2, "job 3 inside quota of b")]
 
+    @pytest.mark.parametrize("decide", [plan, fill])
+    def test_one_that_is_due_too_gives_way(self, pool, decide):
+        """It could start now; a job that goes before it takes its card at once, though no promise is free."""
+        settled = self.base(pool, settings=Settings(promises=1))
+        high = pool.job(3, 2, priority="high", submitted=9)
+        later = replace(settled, leases=(), waiting=(*settled.waiting, high))
+        decided = decide(later, 60)
+        assert started(decided) == [3]
+        assert promised(decided) == {2: 160}
+        assert [move.cause for move in decided.moves] == ["job 3 of higher class high"]
+
     def test_a_reservation_is_named(self, pool):
         settled = self.base(pool)
         kept = Reservation(7, frozenset({self.cards[0].uuid}), 50, 200)

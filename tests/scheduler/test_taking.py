@@ -146,6 +146,14 @@ class TestReclaim:
         decided = decide(site.snapshot([site.want(9, "a", 4)], held), NOW)
         assert sorted(lease for lease, _, _ in told(decided)) == [1, 2, 3, 4]
 
+    def test_who_goes_first_elsewhere_is_no_reason_to_stop_nobody(self, pool, decide):
+        """The lowest of b is alone on its node, and b has only one too many: its other job goes, with c's."""
+        site = Site(pool, cards=2, nodes=2, groups=[("a", 3), ("b", 1), ("c", 0)])
+        held = [site.run(1, "c", 0), site.run(2, "b", 1), site.run(3, "b", 2, priority="low")]
+        held.append(site.run(4, "a", 3, resumable=False))
+        decided = decide(site.snapshot([site.want(9, "a", 2)], held), NOW)
+        assert sorted(told(decided)) == [(1, "reclaim", 9), (2, "reclaim", 9)]
+
     def test_whole_nodes_are_taken_for_a_job_of_several(self, pool, decide):
         site = Site(pool, cards=2, nodes=2, groups=[("a", 4), ("b", 0)])
         held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
