@@ -1,7 +1,7 @@
 """Who gets what next: the one decision of the pool, as a pure function of a snapshot.
 
 Owns: putting together the pass (`dispatch`), the reasons (`verdicts`) and the estimates (`forecast`).
-Never: a clock, a file, a socket; nothing is remembered between two calls.
+Never: a clock, a file, a socket; a memory of earlier calls, but for what a caller keeps in a `Standing`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from jupyter_gpupool.scheduler.admission import Refusal, refusal
 from jupyter_gpupool.scheduler.model import Plan, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.moments import next_moment
 from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.forecast import Forecast
 from jupyter_gpupool.service.grants import current
@@ -93,6 +94,7 @@ class Controller:
         self.frame = self._frame(self.policy)
         self._edge = self._next_edge()
         self._edge_moved = asyncio.Event()
+        self._standing = Standing()
         self._unplanned: set[int] = set()
         self._fill_handle: asyncio.TimerHandle | None = None
         self._fill_all = False
@@ -231,6 +233,7 @@ class Controller:
             self._fill(everything)
         except Exception:
             log.exception("A pass failed; the next one comes with the next change")
+            self._standing = Standing()
         ended = loop.time()
         self._fill_after = ended + FILL_REST * (ended - began)
 
@@ -241,7 +244,7 @@ class Controller:
         if not everything:
             snapshot = self._only_new(snapshot)
         if snapshot.waiting or (everything and snapshot.leases):  # who must leave, leaves for nobody too
-            found = fill(snapshot, now)
+            found = fill(snapshot, now, self._standing)
             self._begin(found.starts, now)
             self._reserve(found, now)
 

@@ -24,6 +24,7 @@ from jupyter_gpupool.scheduler.model import (
     Start,
     Verdict,
 )
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.service import controller as module
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.policy_store import PolicyStore
@@ -45,7 +46,7 @@ class Scheduler:
         self.on_fill: Callable[[Snapshot], Plan] = lambda snapshot: NOTHING
         self.on_plan: Callable[[Snapshot], Plan] = lambda snapshot: NOTHING
 
-    def fill(self, snapshot: Snapshot, now: int) -> Plan:
+    def fill(self, snapshot: Snapshot, now: int, standing: Standing) -> Plan:
         self.filled.append([work.id for work in snapshot.waiting])
         return self.on_fill(snapshot)
 

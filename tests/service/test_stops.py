@@ -29,6 +29,7 @@ from jupyter_gpupool.scheduler.model import (
     Stop,
     StopCause,
 )
+from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.service import controller, housekeeping, runs
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
@@ -60,7 +61,7 @@ class Scheduler:
         self.on_plan: Callable[[], None] = lambda: None
         self.plans: Plan | None = None
 
-    def fill(self, snapshot: Snapshot, now: int) -> Plan:
+    def fill(self, snapshot: Snapshot, now: int, standing: Standing) -> Plan:
         waiting = {work.id for work in snapshot.waiting}
         starts, self.starts = self.starts, ()
         promises = [Promise(work, now + GRACE, place(), now) for work in self.promised if work in waiting]
