@@ -315,7 +315,7 @@ async def test_a_launcher_of_another_version_hands_its_jobs_over(unopened, launc
     first = LocalEngine(unopened.home)
     monkeypatch.setattr("jupyter_gpupool.engines.local.engine.__version__", "0.0.0")
     await first.open(lambda end: None)
-    spec = unopened.python(COUNTING % 30)
+    spec = unopened.python(COUNTING % 150)
     started = await first.start(spec)
     await first.close()
     monkeypatch.undo()
