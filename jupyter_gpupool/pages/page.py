@@ -19,9 +19,11 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2.5rem } h3 { font-size: 1rem }
-table { border-collapse: collapse } td, th { padding: .25rem .8rem; border-bottom: 1px solid var(--line) }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+td, th { padding: .25rem .8rem; border-bottom: 1px solid var(--line) }
 th { text-align: left; font-weight: 600 } td { text-align: right; font-variant-numeric: tabular-nums }
-p { color: var(--soft) } svg { width: 100%; height: auto; font-size: 12px } svg text { fill: var(--ink) }
+p { color: var(--soft) } .plot { overflow-x: auto }
+svg { width: 100%; min-width: 40rem; height: auto; font-size: 12px } svg text { fill: var(--ink) }
 .grid { stroke: var(--line) } .tick { stroke: var(--ink) } polyline { fill: none; stroke-width: 2 }
 """
 _COLOURS = "".join(f".c{n} {{ fill: var(--{n}) }} .s{n} {{ stroke: var(--{n}) }}\n" for n in range(8))

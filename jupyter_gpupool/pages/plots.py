@@ -126,4 +126,5 @@ def _title(text: str) -> str:
 
 
 def _figure(height: int, marks: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(marks)}</svg>'
+    svg = f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(marks)}</svg>'
+    return f'<div class="plot">{svg}</div>'
