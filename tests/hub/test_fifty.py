@@ -33,7 +33,7 @@ def site(make_site: Callable[..., Site]) -> Site:
 def _nobody_is_in(site: Site) -> None:
     if site.leases():
         end_all(site, NAMES)
-        until(lambda: site.leases() == [] == servers_known(site), "nobody is in", site.tail)
+        until(lambda: site.leases() == [] == servers_known(site), "nobody is in", site.tail, PATIENCE_S)
 
 
 def servers_known(site: Site) -> list[str]:
