@@ -8,6 +8,7 @@ Never: the rules of who may be asked (`stopping`), nor the trial on the board (`
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.model import Lease, Mib, Promise, Seconds, StopCause, Work
@@ -44,13 +45,7 @@ class Clearing:
         for lease in snapshot.leases:
             if lease.asked is not None or lease.id in handed_back:
                 self._leave(lease)
-        staying = (lease for lease in snapshot.leases if lease.id not in handed_back)
-        self._stoppable = sorted(
-            filter(self._could_leave, staying), key=lambda lease: by_harm(lease, snapshot.priorities)
-        )
-        resumable = [lease for lease in snapshot.leases if lease.kind == "job" and lease.resumable]
-        self._soon = max((leaves_at(lease, board.time) for lease in resumable), default=None)
-        self._holders = Holders(board, self._now if self._soon is None else self._soon)
+        self._handed_back = handed_back
         self._asked: list[Lease] = []
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
@@ -61,6 +56,24 @@ class Clearing:
         self._above: dict[str, bool] = {}
         self._known_over: list[Lease] | None = None
         self._measured: dict[int, Amounts] = {}
+
+    @cached_property
+    def _stoppable(self) -> list[Lease]:
+        """List who could be asked, those first whom it harms least; read when somebody lacks room."""
+        snapshot = self._board.snapshot
+        staying = (lease for lease in snapshot.leases if lease.id not in self._handed_back)
+        could = filter(self._could_leave, staying)
+        return sorted(could, key=lambda lease: by_harm(lease, snapshot.priorities))
+
+    @cached_property
+    def _soon(self) -> Seconds | None:
+        """Return when the last of all that can be stopped would be gone."""
+        jobs = (lease for lease in self._board.snapshot.leases if lease.kind == "job" and lease.resumable)
+        return max((leaves_at(lease, self._now) for lease in jobs), default=None)
+
+    @cached_property
+    def _holders(self) -> Holders:
+        return Holders(self._board, self._now if self._soon is None else self._soon)
 
     def started(self, work: Work) -> None:
         """Take note of a start: its group, and those above it, hold more now."""
