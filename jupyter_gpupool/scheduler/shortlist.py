@@ -118,10 +118,10 @@ class Shortlist:
 
     def measure(self) -> None:
         """Take note of a promise that came sooner: some of the room may last longer now."""
+        self._due = self._promises.due(self._board.time)
         if self._few:
             return
         self._rooms = self._read()
-        self._due = self._promises.due(self._board.time)
         self._idle = max((room.idle for room in self._rooms), default=-1)
         self._mib = max((room.mib for room in self._rooms), default=0)
 
