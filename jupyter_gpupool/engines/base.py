@@ -20,6 +20,10 @@ class EngineError(Exception):
     """The engine could not do what was asked; `str()` is one clear sentence."""
 
 
+class UnansweredError(EngineError):
+    """The engine did not answer in time: what was asked may have been done, or be done yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkSpec:
     """One attempt of one job, complete: an engine adds nothing and asks nothing.
@@ -196,7 +200,7 @@ class Engine(Protocol):
         Raises
         ------
         EngineError
-            Nothing was started, or the key has run and was forgotten.
+            Nothing was started, or the key has run and was forgotten; but see `UnansweredError`.
         """
 
     async def stop(self, key: str, *, cause: StopCause, grace_s: int) -> None:

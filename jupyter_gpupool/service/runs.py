@@ -14,7 +14,15 @@ import os
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 
-from jupyter_gpupool.engines.base import Ended, Engine, EngineError, Started, StopCause
+from jupyter_gpupool.engines.base import (
+    Ended,
+    Engine,
+    EngineError,
+    Started,
+    StopCause,
+    UnansweredError,
+    WorkSpec,
+)
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord
 from jupyter_gpupool.ledger.stops import Mark
@@ -92,12 +100,23 @@ class Runs:
                 token=self._tokens.mint(job.id, job.attempt),
                 user=job.owner if self._config.as_users(self._controller.policy) else None,
             )
-            await self._engine.start(spec)
+            await self._start(job, spec)
         except (EngineError, OSError) as error:
             self._not_started(job, str(error))
             return
         self._failed_starts.pop(job.id, None)
         self._record_running(job)
+
+    async def _start(self, job: Job, spec: WorkSpec) -> None:
+        """Start an attempt; an engine that does not answer may have started it, and is asked again."""
+        while True:
+            try:
+                await self._engine.start(spec)
+                return
+            except UnansweredError as error:
+                if self._ledger.jobs[job.id].state is not JobState.STARTING:
+                    return
+                log.warning("Whether job %s was started is asked again: %s", job.id, error)
 
     def _record_running(self, job: Job) -> None:
         """Write that the attempt runs, unless it has ended meanwhile; when the disk is full, try again."""

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.base import Process
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.engines.base import Ended, EngineError, Started, WorkSpec
+from jupyter_gpupool.engines.base import Ended, EngineError, Started, UnansweredError, WorkSpec
 from jupyter_gpupool.ledger import LedgerUnavailable
 from jupyter_gpupool.ledger.records import JobState, LeaseState, NewJob
 from jupyter_gpupool.scheduler.model import Request
@@ -114,6 +114,20 @@ def test_an_engine_that_cannot_start_is_tried_again_later(serve: Any, engine: Fa
         assert (job.state, job.attempt) == (JobState.QUEUED, 1)
         assert job.not_before > service.now
         assert lease_state(service, id) is LeaseState.FREE
+
+    serve(scenario)
+
+
+def test_an_engine_that_does_not_answer_may_have_started_it(serve: Any, engine: FakeEngine) -> None:
+    """It is asked for the same attempt again, and the lease stays."""
+
+    async def scenario(service: Service) -> None:
+        engine.failing = [UnansweredError("The launcher did not answer within 30 s.")] * 3
+        id = submit(service)
+        await until(lambda: state(service, id), JobState.RUNNING)
+        assert engine.started == [f"{id}/1"] * 4
+        assert service.ledger.jobs[id].attempt == 1
+        assert lease_state(service, id) is LeaseState.HELD
 
     serve(scenario)
 

@@ -26,6 +26,7 @@ from jupyter_gpupool.engines.base import (
     Started,
     StopCause,
     Survival,
+    UnansweredError,
     WorkSpec,
 )
 from jupyter_gpupool.engines.local.boot import VARIABLE, boot_id
@@ -176,7 +177,7 @@ class LocalEngine:
             message = (
                 f"The launcher did not answer within {_ANSWER_S:.0f} s; see {self._home / 'launcher.log'}."
             )
-            raise EngineError(message) from None
+            raise UnansweredError(message) from None
         raise EngineError("The engine is closed.")
 
     async def _keep_connected(self) -> None:
