@@ -15,6 +15,7 @@ from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.ledger.records import Job, JobState, LeaseRecord, SessionRecord, SessionState
 from jupyter_gpupool.ledger.use import Key, Use
 from jupyter_gpupool.policy.model import OTHERWISE, IdleAction, Policy
+from jupyter_gpupool.service import occasions
 from jupyter_gpupool.service.activity import Activity
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.meter import Meter
@@ -68,7 +69,7 @@ class Rules:
         self._stop = stop
         self._looked: int | None = None
         self._idle: dict[int, int] = {}
-        self._warned: dict[int, int] = {}
+        self._warned: dict[int, tuple[int, bool]] = {}
         self._busy: dict[int, int] = {}
         self._said: set[tuple[int, str]] = set()
 
@@ -157,23 +158,28 @@ class Rules:
         return self._meter.in_use(lease.id) is False
 
     async def _act(self, session: SessionRecord, policy: Policy, now: int) -> None:
-        """Warn the owner of an idle session; release or stop it when it has stayed idle after that."""
+        """Warn the owner of an idle session; release or stop it when it has stayed idle after that.
+
+        Who was warned of nothing worse is warned again when the calendar says that sessions end.
+        """
         since = self._idle.get(session.id)
         if since is None or now - since < policy.sessions.idle_after:
             return
         action = self.action(policy, now)
-        idle, ends = now - since, self._warned.get(session.id, now) + LAST_CHANCE_S
-        if session.id not in self._warned:
-            self._warned[session.id] = now
+        idle, final = now - since, action in ("release", "stop")
+        warned, knows = self._warned.get(session.id, (now, False))
+        if session.id not in self._warned or (final and not knows):
+            self._warned[session.id] = (now, final)
+            ends = now + LAST_CHANCE_S
             text = f"It has done nothing for {duration(idle, parts=1)}. {_what_then(action, now, ends)}"
-            fate = ends if action in ("release", "stop") else None
-            key = f"idle {since}"
+            key, fate = (f"idle {since} ends", ends) if final else (f"idle {since}", None)
             self._say(session, "idle", f"Session {session.id} is idle", text, key=key, ends=fate, again=True)
-        elif action in ("release", "stop") and now >= ends:
+        elif final and now >= warned + LAST_CHANCE_S:
             because = f"It did nothing for {duration(idle)}."
             log.info("Session %s of %s is over: %s", session.id, session.owner, because)
             await (self._stop if action == "stop" else self._release)(session, because)
-            self._tell(_message(session, f"idle {since} over", f"Session {session.id} was ended", because))
+            subject = f"Session {session.id} was ended"
+            self._tell(occasions.of_session(session, f"idle {since} over", subject, because))
 
     def action(self, policy: Policy, now: int) -> IdleAction:
         """Return what is done with idle sessions now: as the first calendar says in whose window this is."""
@@ -226,11 +232,7 @@ class Rules:
             return
         self._said.add((session.id, what))
         self._news.warning(session, f"{subject}. {text}", ends)
-        self._tell(_message(session, key, subject, text))
-
-
-def _message(session: SessionRecord, key: str, subject: str, text: str) -> Message:
-    return Message(f"session {session.id} {key}", session.owner, subject, text)
+        self._tell(occasions.of_session(session, key, subject, text))
 
 
 def _what_then(action: IdleAction, now: int, ends: int) -> str:

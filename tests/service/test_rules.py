@@ -191,6 +191,12 @@ def test_what_is_done_follows_the_calendar(open_site: Any) -> None:
     site.pass_(7 * HOUR, busy=False, step=300)  # 19:00
     assert site.ended == []
     site.pass_(HOUR + 60, busy=False)
+    assert site.ended == []
+    by_day, at_night = site.said()
+    assert "Others could use" in by_day
+    assert "It is stopped in 10 min" in at_night
+    assert len({message.key for message in site.told}) == 2
+    site.pass_(LAST_CHANCE_S, busy=False)
     assert [how for how, _ in site.ended] == ["stop"]
 
 
