@@ -108,5 +108,7 @@ class Outbox:
 
     def _set(self, ids: Iterable[int], **values: object) -> None:
         found = list(ids)
+        if not found:
+            return
         with self._database.transaction() as connection:
             connection.execute(update(tables.notices).where(tables.notices.c.id.in_(found)).values(**values))

@@ -77,6 +77,10 @@ def send_mail(url: str, message: EmailMessage, *, patience_s: float = PATIENCE_S
         codes = [code for code, _ in error.recipients.values()]
         sentence = f"The mail server {host} refuses {message['To']} ({codes[0]})."
         raise Undelivered(sentence, for_good=min(codes) >= 500, alone=True) from None
+    except smtplib.SMTPDataError as error:
+        raise Undelivered(
+            f"The mail server {host} refuses a message ({error.smtp_code}).", alone=True
+        ) from None
     except smtplib.SMTPResponseException as error:
         raise Undelivered(f"The mail server {host} refuses ({error.smtp_code}).") from None
     except (OSError, smtplib.SMTPException) as error:

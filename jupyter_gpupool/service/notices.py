@@ -38,6 +38,8 @@ MOST_IN_ONE = 50
 LONGEST_S = 60
 """A server that has not taken a message by then keeps the others waiting no longer."""
 CLOSING_S = 3.0
+PASSING = 0
+"""The number of a message that could not be written down."""
 SUBJECT = "[gpupool] "
 
 
@@ -189,7 +191,7 @@ class Notices:
     async def _try(self, channel: Channel, together: Sequence[Notice]) -> Undelivered | None:
         """Deliver messages for one person as one, and record what came of it."""
         send = self._sender(channel, together)
-        ids = [notice.id for notice in together]
+        ids = [notice.id for notice in together if notice.id != PASSING]
         problem = await _beside(send) if send else Undelivered("It has no way any more.", for_good=True)
         if problem is None:
             self._troubles.pop(channel, None)
@@ -226,13 +228,13 @@ class Notices:
         to, server = _addresses(notify, user), notify.smtp
         if not (server and to):
             return None
-        sender = notify.sender or f"gpupool@{socket.getfqdn()}"
-        return lambda: channels.send_mail(server, _mail(sender, to, together))
+        return lambda: channels.send_mail(server, _mail(notify.sender, to, together))
 
 
-def _mail(sender: str, to: list[str], together: Sequence[Notice]) -> EmailMessage:
+def _mail(sender: str | None, to: list[str], together: Sequence[Notice]) -> EmailMessage:
+    """Return messages as one mail; to look up this host's own name may take a while."""
     return channels.mail(
-        sender=sender,
+        sender=sender or f"gpupool@{socket.getfqdn()}",
         to=to,
         subject=SUBJECT + _subject(together),
         text=_text(together),
@@ -270,7 +272,7 @@ def _rest_of(together: Sequence[Notice]) -> Iterable[str]:
 
 def _passing(message: Message, channel: Channel, now: int) -> Notice:
     """Return a message that could not be written down as one that is on its way."""
-    return Notice(0, message.key, channel, message.user, message.subject, message.text, now, 0, now)
+    return Notice(PASSING, message.key, channel, message.user, message.subject, message.text, now, 0, now)
 
 
 async def _beside(send: Callable[[], None]) -> Undelivered | None:

@@ -23,6 +23,8 @@ class MailServer:
         Answers to a recipient, such as "550 no such user", by the recipient.
     logins
         Who has logged in: name and password.
+    answer
+        What it says of a mail that it has read.
     hang_up
         Whether it takes no connections at all.
     """
@@ -32,6 +34,7 @@ class MailServer:
         self.recipients: list[list[str]] = []
         self.refusing: dict[str, str] = {}
         self.logins: list[tuple[str, str]] = []
+        self.answer = "250 taken"
         self.hang_up = False
         self.connections = 0
         outer = self
@@ -74,10 +77,11 @@ class MailServer:
                 body = b""
                 while (part := lines.readline()) != b".\r\n":
                     body += part.removeprefix(b".")
-                self.mails.append(message_from_bytes(body, policy=policy.default))  # type: ignore[arg-type]
-                self.recipients.append(to)
+                if self.answer.startswith("250"):
+                    self.mails.append(message_from_bytes(body, policy=policy.default))  # type: ignore[arg-type]
+                    self.recipients.append(to)
                 to = []
-                say("250 taken")
+                say(self.answer)
             elif word.upper() == "QUIT":
                 say("221 bye")
                 return

@@ -73,6 +73,13 @@ def test_a_recipient_that_is_refused_is_one_messages_problem(
     assert (refused.value.for_good, refused.value.alone) == (for_good, True)
 
 
+def test_a_mail_that_is_refused_as_it_is_keeps_no_other_waiting(server: MailServer) -> None:
+    server.answer = "554 it looks like spam"
+    with pytest.raises(Undelivered, match=r"refuses a message \(554\)") as refused:
+        send_mail(server.url, letter())  # type: ignore[arg-type]
+    assert (refused.value.for_good, refused.value.alone) == (False, True)
+
+
 def test_a_server_that_is_down_or_hangs_up_is_everybodys_problem(server: MailServer) -> None:
     server.hang_up = True
     with pytest.raises(Undelivered, match="cannot be used") as refused:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,17 +232,19 @@ def test_so_many_wait_at_most(desk: Desk, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_when_nothing_can_be_written_administrators_hear_and_others_when_it_can(
-    desk: Desk, mail: MailServer, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, mail: MailServer, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> bool:
+    def full() -> None:
         raise LedgerUnavailable("The disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(desk.ledger.outbox), "add", full)
+        patch.setattr(desk.ledger.outbox, "_database", SimpleNamespace(transaction=full))
         desk.tell(1)
         desk.tell(2, None)
-        desk.deliver()
+        with pytest.raises(LedgerUnavailable):
+            desk.deliver()
         assert [got["To"] for got in mail.mails] == ["ops@example.org"]
+        assert webhook.texts == ["Message 2"]
     desk.deliver()
     assert [got["To"] for got in mail.mails] == ["ops@example.org", "ada@example.org"]
 
