@@ -7,6 +7,7 @@ ended; that each is told when it comes, once a day while it lasts, and when it i
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Watch:
         self._tell = tell
         self._free_mib = free_mib
         self._there: dict[str, str] = {}
+        self._over: Counter[str] = Counter()
 
     def is_back(self) -> None:
         """Tell that the service before this one has not ended by itself."""
@@ -61,8 +63,10 @@ class Watch:
         found = await self._troubles()
         now = self._controller.now
         for name, sentence in found.items():
-            self._tell(Message(f"trouble {name} {now // DAY_S}", None, sentence.rstrip("."), sentence))
+            key = f"trouble {name} {now // DAY_S} {self._over[name]}"
+            self._tell(Message(key, None, sentence.rstrip("."), sentence))
         for name in self._there.keys() - found.keys():
+            self._over[name] += 1
             text = f"It was: {self._there[name]}"
             self._tell(Message(f"over {name} {now}", None, f"Over: {self._there[name].rstrip('.')}", text))
         self._there = found

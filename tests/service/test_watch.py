@@ -65,6 +65,9 @@ def test_a_lost_card_is_told_and_that_it_is_back(looked: Looked) -> None:
     looked.pool.health["SIM-node1-1"] = ""
     assert looked.look() == ["Over: node1: GPU 1 is out of use: it has fallen off the bus"]
     assert looked.look() == []
+    looked.pool.health["SIM-node1-1"] = "GPU 1 is out of use: it has fallen off the bus."
+    looked.look()
+    assert looked.told[-1].key not in {message.key for message in looked.told[:-1]}
 
 
 def test_a_disk_that_fills_up_is_told_before_it_is_full(looked: Looked) -> None:
