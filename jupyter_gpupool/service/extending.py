@@ -23,8 +23,6 @@ async def extend_job(service: Service, job: Job, more: int) -> None:
     ------
     ApiError
         It does not run, may not run so long, or somebody was promised what it would keep.
-    EngineError
-        The engine cannot be reached; nothing has changed.
     """
     name = capital(in_words(job))
     lease = service.ledger.leases[job.lease] if job.lease is not None else None
@@ -48,7 +46,7 @@ async def extend_job(service: Service, job: Job, more: int) -> None:
     longer = service.ledger.extend_job(job.id, more, now)
     service.news.job(longer)
     service.controller.changed()
-    if not await service.runs.told_limit(longer):
+    if not await service.runs.tell_limit(longer):
         raise conflict(f"{name} is ending already; it gets no more time.")
 
 

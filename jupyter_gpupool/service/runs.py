@@ -321,21 +321,16 @@ class Runs:
                 log.warning("Job %s is asked to stop again, soon: %s", job.id, error)
             await asyncio.sleep(LOOK_S)
 
-    async def told_limit(self, job: Job) -> bool:
+    async def tell_limit(self, job: Job) -> bool:
         """Let the engine know how long a running job may run by now; False if it is ending already.
 
-        Raises
-        ------
-        EngineError
-            The engine cannot be reached; it hears of it when the service is next started.
+        One that cannot be reached hears of it when the service is next started.
         """
-        return await self._engine.extend(key_of(job), job.limit_s)
-
-    async def _tell_limit(self, job: Job) -> None:
         try:
-            await self.told_limit(job)
+            return await self._engine.extend(key_of(job), job.limit_s)
         except EngineError as error:
             log.warning("Whether job %s has its whole time is not known: %s", job.id, error)
+            return True
 
     # -- boot ------------------------------------------------------------------------------------
 
@@ -368,7 +363,7 @@ class Runs:
             self.ended(item)
         elif isinstance(item, Started):
             self._record_running(job)
-            self._spawn(self._tell_limit(job))
+            self._spawn(self.tell_limit(job))
             if lease and lease.cause:
                 self.ask(lease)
         elif lease is None or lease.boot_id != self._ledger.boot_id:

@@ -15,6 +15,7 @@ from jupyter_gpupool.ledger.records import NewJob
 from jupyter_gpupool.scheduler.model import Request
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import open_service
+from jupyter_gpupool.service.extending import extend_job
 from tests.service.fake_engine import FakeEngine
 
 TEAM = """
@@ -109,7 +110,7 @@ def test_only_what_runs(call: Any) -> None:
     assert extend(call, 99, "1h").status == 404
 
 
-def test_at_the_next_start_the_engine_is_told_again(home: Home) -> None:
+def test_an_engine_that_cannot_be_reached_is_told_again_at_the_next_start(home: Home) -> None:
     engine = FakeEngine(home.path / "jobs")
 
     async def serve(play: Any) -> None:
@@ -124,9 +125,12 @@ def test_at_the_next_start_the_engine_is_told_again(home: Home) -> None:
         service.controller.submitted(job.id)
         while service.ledger.jobs[job.id].state != "running":
             await asyncio.sleep(0.005)
-        service.ledger.extend_job(job.id, 600, service.now)
+        engine.deaf = True
+        await extend_job(service, service.ledger.jobs[job.id], 600)
+        engine.deaf = False
 
     async def look(service: Any) -> None:
+        assert service.ledger.jobs[1].limit_s == 4200
         while not engine.extended:
             await asyncio.sleep(0.005)
 
