@@ -71,7 +71,8 @@ def play(name: str, setting: Setting, workload: Workload) -> Result:
     """
     simulation = Simulation(setting, workload.tasks)
     frame = simulation.frame
-    simulation.run()
+    with _calm_collector():
+        simulation.run()
     pool = pool_line(frame, setting.policy, setting.start, simulation.end - setting.start)
     events, refused = simulation.journal.events, simulation.refused
     return Result(name, pool, events, figures(pool, events), refused.count, refused.because)
