@@ -86,7 +86,7 @@ def _set_apart(client: Client, options: Options, whom: dict[str, Any]) -> Reply:
         reply = client.end_grant("reservations", options.end)
         return reply, text.reservation(reply)
     body = _given(options, *_CARDS, *_TERM)
-    if not body:
+    if not (body or whom.get("groups") or whom.get("users")):
         reply = client.granted("reservations")
         found = [each for each in reply["reservations"] if each["maintenance"] or not whom.get("maintenance")]
         return reply, text.reservations(found)

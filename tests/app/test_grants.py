@@ -61,6 +61,9 @@ def test_cards_are_reserved_and_maintained(here: Shell) -> None:
     refused = here("reserve", "--gpus", "2", "--for", "everyone", "--from", "1h", "--until", "1h")
     assert (refused.code, refused.out) == (1, "")
     assert "2 cards cannot be reserved there: 1 can then" in refused.err
+    unsaid = here("reserve", "--for", "everyone")
+    assert (unsaid.code, unsaid.out) == (1, "")
+    assert "until" in unsaid.err
 
 
 def test_a_request_is_made_approved_denied_and_taken_back(here: Shell) -> None:
