@@ -69,9 +69,9 @@ class Arrays:
             return
         self._tasks.setdefault(job.array, {})[job.index] = job.id
         counts = self._counts.setdefault(job.array, Counter())
+        counts[job.state] += 1  # before it counts no more where it was: others may look meanwhile
         if before := self._states.get(job.id):
             counts[before] -= 1
-        counts[job.state] += 1
         self._states[job.id] = job.state
         fresh = self._fresh.setdefault(job.array, set())
         if job.state is JobState.QUEUED and not job.attempt:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from jupyter_gpupool.ledger.records import CardRecord
 from jupyter_gpupool.ledger.use import CardUse, DayUse, Key, Use
-from jupyter_gpupool.policy.model import ROOT, Policy
+from jupyter_gpupool.policy.model import Policy
 from jupyter_gpupool.scheduler.model import Budget
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.report_replies import (
@@ -65,7 +65,7 @@ def group_rows(
     length = sum(min(day.end, until) - day.start for day in days)
     rows: list[GroupUseReply] = []
     for name in groups:
-        family = {name} | {other for other in policy.groups if name in above(policy, other)}
+        family = {name} | {other for other in policy.groups if name in policy.above(other)}
         found = [pair for day in days for pair in day.uses.items() if pair[0][0] in family]
         owed = policy.groups[name].quota.amounts().get("gpu_milli") if name in policy.groups else None
         rows.append(
@@ -77,15 +77,6 @@ def group_rows(
             }
         )
     return rows
-
-
-def above(policy: Policy, group: str) -> list[str]:
-    """Return a group's parent, that one's parent, and so on below the pool."""
-    found: list[str] = []
-    while (known := policy.groups.get(group)) and known.parent != ROOT and known.parent not in found:
-        group = known.parent
-        found.append(group)
-    return found
 
 
 def day_rows(

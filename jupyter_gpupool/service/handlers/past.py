@@ -40,13 +40,13 @@ async def report(call: Call[None]) -> ReportReply:
         return whose == who.user or who.sees_all or manages(policy, who, of)
 
     def counts(of: str, whose: str) -> bool:
-        inside = group is None or group == of or group in sums.above(policy, of)
+        inside = group is None or group == of or group in policy.above(of)
         return inside and (user is None or (user == whose and shown(of, whose)))
 
     if user is not None and not _may_ask(pool_days, user, shown, whole=who.sees_all or user == who.user):
         raise forbidden(f"What {user} used is for {user}, and for the managers of the group.")
     days = sums.narrowed(pool_days, counts)
-    groups = [name for name in policy.groups if group in (None, name, *sums.above(policy, name))]
+    groups = [name for name in policy.groups if group in (None, name, *policy.above(name))]
     groups += sorted({key[0] for day in days for key in day.uses} - policy.groups.keys())
     cards = ledger.cards
     return {
