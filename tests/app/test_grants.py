@@ -62,7 +62,7 @@ def test_cards_are_reserved_and_maintained(here: Shell) -> None:
     assert (refused.code, refused.out) == (1, "")
     assert "2 cards cannot be reserved there: 1 can then" in refused.err
     unsaid = here("reserve", "--for", "everyone")
-    assert (unsaid.code, unsaid.out) == (1, "")
+    assert (unsaid.code, unsaid.out) == (2, "")
     assert "until" in unsaid.err
 
 
