@@ -113,7 +113,7 @@ class Progress:
     def _last_sent(self, job: Job) -> ProgressReply | None:
         try:
             line = self._file(job.id).read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         report = _object(line)
         return _reply(report) if report and report.get("attempt") == job.attempt else None
@@ -128,7 +128,7 @@ def _object(line: str | bytes) -> dict[str, Any] | None:
     """Read one report; None when it is cut off, or none."""
     try:
         report = json.loads(line, parse_constant=str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return report if isinstance(report, dict) else None
 
@@ -143,6 +143,6 @@ def _reply(report: dict[str, Any]) -> ProgressReply:
 
 
 def _number(value: object, least: float, most: float) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
         return None
-    return min(max(float(value), least), most)
+    return float(min(max(value, least), most))  # an integer may be larger than any float

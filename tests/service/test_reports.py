@@ -149,3 +149,25 @@ def test_the_later_of_what_was_sent_and_written_counts(tmp_path: Path) -> None:
     progress.forget(7)
     progress.forget(7)
     assert progress.of(job(1))["fraction"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("line", "ppm"),
+    [
+        (f'{{"t": 9, "fraction": 1{"0" * 400}}}', 1_000_000),
+        (f'{{"t": 1{"0" * 400}, "fraction": -1{"0" * 400}}}', 0),
+        ('{"t": 9, "fraction": 1e999}', 0),
+        ("[" * 8000, 0),
+    ],
+)
+def test_nonsense_in_a_jobs_own_file_keeps_nobody_from_seeing_it_end(
+    tmp_path: Path, line: str, ppm: int
+) -> None:
+    folder = tmp_path / "jobs" / "7" / "1"
+    folder.mkdir(parents=True)
+    for inner in ("out", "checkpoint"):
+        (tmp_path / "jobs" / "7" / inner).mkdir()
+    (folder / "progress.jsonl").write_text(f"{line}\n")
+    mark = Progress(tmp_path / "sent", DirectFiles(tmp_path / "jobs")).mark(job(1))
+    assert mark is not None
+    assert mark.progress_ppm == ppm
