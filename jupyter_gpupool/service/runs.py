@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from jupyter_gpupool.engines.base import (
     Ended,
@@ -42,6 +43,7 @@ from jupyter_gpupool.service.tokens import JobTokens
 
 log = logging.getLogger("gpupool")
 
+R = TypeVar("R")
 START_TRIES = 5
 BACK_OFF_S = 10
 DISK_FULL = os.strerror(errno.ENOSPC).lower()
@@ -74,7 +76,7 @@ class Runs:
         self._progress = progress
         self._news = news
         self._launches: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._failed_starts: dict[int, int] = {}
         self._why_stopped: dict[str, str] = {}
 
@@ -400,7 +402,7 @@ class Runs:
             for task in pending:
                 task.cancel()
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[object, object, R]) -> asyncio.Task[R]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
