@@ -172,9 +172,11 @@ class Rules:
             self._warned[session.id] = (now, final)
             ends = now + LAST_CHANCE_S
             text = f"It has done nothing for {duration(idle, parts=1)}. {_what_then(action, now, ends)}"
-            key, fate = (f"idle {since} ends", ends) if final else (f"idle {since}", None)
+            key, fate = (f"idle {since} ends {ends}", ends) if final else (f"idle {since}", None)
             self._say(session, "idle", f"Session {session.id} is idle", text, key=key, ends=fate, again=True)
-        elif final and now >= warned + LAST_CHANCE_S:
+        elif not final:
+            self._warned[session.id] = (warned, False)
+        elif now >= warned + LAST_CHANCE_S:
             because = f"It did nothing for {duration(idle)}."
             log.info("Session %s of %s is over: %s", session.id, session.owner, because)
             await (self._stop if action == "stop" else self._release)(session, because)

@@ -200,6 +200,20 @@ def test_what_is_done_follows_the_calendar(open_site: Any) -> None:
     assert [how for how, _ in site.ended] == ["stop"]
 
 
+def test_a_last_chance_that_the_calendar_takes_back_is_given_again(open_site: Any) -> None:
+    site = open_site("sessions: {idle_after: 1h, idle_action: {night: stop, otherwise: warn}}\n")
+    site.now += 19 * HOUR - 300  # 06:55
+    site.session()
+    site.pass_(HOUR + 120, busy=False)
+    assert ["in 10 min" in text for text in site.said()] == [True]
+    site.pass_(12 * HOUR, busy=False, step=300)  # 19:57
+    assert (len(site.said()), site.ended) == (1, [])
+    site.pass_(300, busy=False)
+    assert (len({message.key for message in site.told}), site.ended) == (2, [])
+    site.pass_(LAST_CHANCE_S, busy=False)
+    assert [how for how, _ in site.ended] == ["stop"]
+
+
 def test_what_is_not_known_is_not_idle(open_site: Any) -> None:
     site = open_site("sessions: {idle_after: 1h, idle_action: stop}\n")
     site.session()
