@@ -139,8 +139,8 @@ class Board:
     def lacks(self, work: Work) -> list[Lack]:
         """Return the limits that lack room for `work` at this moment, in the first bay if in all of them."""
         first: list[Lack] = []
-        for option in self.options(work):
-            lacking = [lack for lack in option.needs if lack.lacks_at(self.time)]
+        for needs in [option.needs for option in self.options(work)] or [self._needs(work)]:
+            lacking = [lack for lack in needs if lack.lacks_at(self.time)]
             if not lacking:
                 return []
             first = first or lacking
@@ -264,6 +264,11 @@ class Board:
         old = self.expected_end(lease)
         self.floor.move_end(lease, old, end)
         self.limits.book(lease, lease.placement, min(old, end), max(old, end), 1 if end > old else -1)
+
+    def _needs(self, work: Work) -> tuple[Lack, ...]:
+        """Return what work takes of its limits when all cards that would serve are away."""
+        amounts = self.measure(work)
+        return tuple(Lack(line, line.need(work, amounts)) for line in self.limits.bounds(work))
 
     def _allowed(self, work: Work) -> list[Interval]:
         after = max(self.time, work.not_before)

@@ -78,7 +78,7 @@ def _lease(board: Board, work: Work, promise: Promise) -> str:
 
     leases = sorted(board.snapshot.leases, key=distance)
     for lease in leases:
-        if _was_to_end(lease) <= now:
+        if board.limits.ends.due(lease) <= now:
             return f"late end of {lease.kind} {lease.work}"
     longer = [lease for lease in leases if board.expected_end(lease) > promise.start]
     for lease in longer:
@@ -88,10 +88,6 @@ def _lease(board: Board, work: Work, promise: Promise) -> str:
         if distance(lease) == 0:
             return f"extension of {lease.kind} {lease.work}"
     return ""
-
-
-def _was_to_end(lease: Lease) -> int:
-    return lease.end if lease.asked is None else min(lease.end, lease.asked + lease.grace)
 
 
 def _late_start(board: Board, promise: Promise) -> str:

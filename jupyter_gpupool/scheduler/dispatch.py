@@ -136,9 +136,7 @@ class Dispatch:
             self._freed = self._freed or self._eased
         elif self._overtake(work, ready):
             return True
-        if ready:
-            self._take_back(work)
-        return False
+        return ready and self._take_back(work)
 
     def _overtake(self, work: Work, ready: bool) -> bool:
         """Promise a job a start if it may have a promise; it goes before those that give way to it.
@@ -165,16 +163,21 @@ class Dispatch:
         if found is not None:
             self.promises.give(work, *found)
 
-    def _take_back(self, work: Work) -> None:
-        """Ask others to stop for a job that is owed room, where nothing sooner is promised to it."""
+    def _take_back(self, work: Work) -> bool:
+        """Ask others to stop for a job that is owed room, where nothing sooner is promised to it.
+
+        Returns whether it could start at once, where others only had a promise.
+        """
         own = self.promises.get(work.id)
         if not (self.clearing.may_take(work, own) and may_be_promised(self.board, work)):
-            return
+            return False
         self.promises.lift(work)
         lifted = self.promises.lift_if(lambda other: self._precedence.takes_back(work, other))
-        if not self._clear(work, own) and own is not None:
+        started = bool(lifted) and self._try(work)
+        if not started and not self._clear(work, own) and own is not None:
             self.promises.restore(own)
         self.promises.put_back(lifted)
+        return started
 
     def _clear(self, work: Work, own: Promise | None) -> bool:
         """Keep room that comes within a grace, by itself or since others are asked; say whether there is."""

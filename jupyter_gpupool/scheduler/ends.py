@@ -30,10 +30,14 @@ class Ends:
 
     def of(self, lease: Lease) -> Seconds:
         """Return when a lease is expected to end; one past its end is expected to end at once."""
+        return max(self.due(lease), self._now + 1)
+
+    def due(self, lease: Lease) -> Seconds:
+        """Return when a lease is to end at the latest, be that past."""
         end = lease.end
         if lease.asked is not None:
             end = min(end, lease.asked + lease.grace)
         if self.lent(lease.kind, lease.placement.partition):
             back = self.hand_back(lease.placement.partition, lease.start)
             end = end if back is None else min(end, back)
-        return max(end, self._now + 1)
+        return end

@@ -47,7 +47,7 @@ class Fit:
 class Shape:
     """A request on the machines: the bays that could hold it when empty.
 
-    `amounts` is what it counts in the first of them, or else in the first that suits it.
+    `amounts` is what it counts in the first of them, or else in the first that suits it, be that away.
     """
 
     fits: tuple[Fit, ...]
@@ -283,8 +283,12 @@ class Floor:
         suitable.sort(key=lambda bay: self.lender(kind, bay) is not None)
         fits = [self.fit(request, bay) for bay in suitable]
         roomy = tuple(fit for fit in fits if fit.bay.could_hold(fit.size))
-        first = next(iter(roomy or fits), None)
+        first = next(iter(roomy or fits), None) or self._away(kind, request)
         return Shape(roomy, first.amounts if first else self._amounts(request, 0, ""))
+
+    def _away(self, kind: Kind, request: Request) -> Fit | None:
+        suitable = (bay for bay in self.everything() if self.suits(kind, request, bay))
+        return next((self.fit(request, bay) for bay in suitable), None)
 
     def _amounts(self, request: Request, gpu_milli: int, model: str) -> Mapping[str, int]:
         return {name: quota.amount(name, request, gpu_milli, model) for name in self._resources}

@@ -64,5 +64,14 @@ class Precedence:
     def _is_inside(self, work: Work) -> bool:
         found = self._inside.get(work.id)
         if found is None:
-            found = self._inside[work.id] = self._board.inside(work)
+            found = self._inside[work.id] = self._would_be_inside(work)
         return found
+
+    def _would_be_inside(self, work: Work) -> bool:
+        """Say whether a group is inside quota with `work`, whose own promise may be due."""
+        board, promise = self._board, self._promises.get(work.id)
+        amounts = dict(board.measure(work))
+        if promise is not None and promise.start <= board.time:
+            for name, amount in board.limits.amounts(work, promise.placement).items():
+                amounts[name] -= amount
+        return board.limits.inside(work.group, amounts)

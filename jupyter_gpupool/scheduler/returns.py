@@ -80,7 +80,7 @@ class Returns:
                 if lease.placement.partition in where
                 and (
                     (work.kind == "session" and self._leaves(lease))
-                    or (owed and (top != chain[-1] if above else self._is_above(lease.group, chain)))
+                    or (owed and ((above and top != chain[-1]) or self._is_above(lease.group, chain)))
                 )
             ]
             found = self._found[key] = self._told(others) if others else NOTHING
@@ -104,9 +104,10 @@ class Returns:
         return found
 
     def _is_above(self, group: str, taker: Sequence[str]) -> bool:
-        """Say whether a group, and those above it up to the common ancestor, use more than they own."""
+        """Say whether a group, and those above it below the common ancestor, use more than they own."""
         limits = self._board.limits
         below = [name for name in limits.upward(group) if name not in taker]
+        below = below or [name for name in taker[1:] if name == group]
         return bool(below) and all(map(limits.excess, below))
 
     def _leaves(self, lease: Lease) -> bool:
