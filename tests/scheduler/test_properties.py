@@ -264,7 +264,7 @@ def first_start(cards, busy, work):
 
 @pytest.mark.xfail(strict=True, reason="jobs that borrow may move the promise of a long job of their group")
 def test_who_borrows_moves_no_promise_of_a_long_job_of_its_group(pool):
-    """The long one may not borrow; it is promised the card of the first, and a short one would borrow then."""
+    """It may not borrow itself, and is promised the card of the first; a short one would borrow then."""
     jobs = [pool.job(1, limit=10), pool.job(2, limit=100, submitted=1), pool.job(3, limit=20, submitted=2)]
     settings = Settings(promises=4, promises_per_group=3, borrow_max_time=50)
     groups = [pool.group("a", 1), pool.group("b", 1)]
