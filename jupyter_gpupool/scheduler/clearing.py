@@ -288,4 +288,5 @@ class Clearing:
 
 def _about(work: Work) -> object:
     """Tell apart what matters for room but the time: works that are alike find it alike, if not longer."""
-    return work.kind, work.group, work.user, work.priority, work.request, work.window, work.resumable
+    who = work.kind, work.group, work.user, work.priority, work.array, work.array_limit
+    return who, work.request, work.window, work.resumable

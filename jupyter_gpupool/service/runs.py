@@ -165,7 +165,12 @@ class Runs:
 
     async def _weigh(self, job: Job, ended: Ended) -> None:
         """Look how far a job came before it left for others, then record its end."""
-        self._settle(ended, await aside(self._progress.mark, job))
+        mark = None
+        try:
+            mark = await aside(self._progress.mark, job)
+        except Exception:
+            log.exception("How far job %s has come is not known", job.id)
+        self._settle(ended, mark)
 
     def _settle(self, ended: Ended, mark: Mark | None = None) -> None:
         try:

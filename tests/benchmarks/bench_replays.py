@@ -161,6 +161,8 @@ def main() -> None:
     parser.add_argument("--plan-every", type=int, default=3600, metavar="SECONDS")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     given = parser.parse_args()
+    if given.keep:
+        given.keep.mkdir(parents=True, exist_ok=True)
     found = run(REPLAYS[given.replay], given)
     print(table(rows(found)))
     for name, one in found.items():

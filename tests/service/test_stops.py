@@ -494,3 +494,15 @@ def test_a_job_that_has_written_a_checkpoint_can_resume(serve: Any, scheduler: S
         assert service.ledger.jobs[1].resumable
 
     serve(scenario)
+
+
+def test_an_end_is_recorded_though_nobody_can_say_how_far_the_job_came(
+    serve: Any, scheduler: Scheduler, engine: FakeEngine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(service: Service) -> None:
+        monkeypatch.setattr(service.progress, "mark", lambda job: 1 // 0)
+        add(service)
+        add(service)
+        assert (await stopped(service, scheduler, engine, clock)).stops == 1
+
+    serve(scenario)
