@@ -59,7 +59,7 @@ class Dispatch:
         """Go through what could start or take room, and through the rest only where promises are free.
 
         What starts is what `run` starts in its first round. Returns False when a start made room for
-        works that were left out: then `run` must decide.
+        works that were left out, or had been passed over: then `run` must decide.
         """
         shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence)
         candidate = shortlist.candidate(self._precedence.ahead)
@@ -79,7 +79,7 @@ class Dispatch:
             if not shortlist.ranks(candidate):
                 return False
         self.promises.repair()
-        return True
+        return not (self._freed and shortlist.any_hopeful(self.order))
 
     def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
         """Yield works in order; promises that were moved are repaired before the next job."""

@@ -100,7 +100,7 @@ class Shortlist:
         tops = {name: self._top(name) for name in groups}
         chosen = {tops[work.group] for work in self._special}
         for work in waiting:
-            if tops[work.group] not in chosen and self._is_hopeful(work):
+            if tops[work.group] not in chosen and self._looks_hopeful(work):
                 chosen.add(tops[work.group])
         self._inside = {name for name in groups if tops[name] in chosen}
         return [work for work in waiting if work.group in self._inside]
@@ -131,9 +131,7 @@ class Shortlist:
             work.kind == "session"
             or work.id in self._promises.carried
             or self._promises.open_to(work.group)
-            or self._could_start(work)
-            or (self._clearing.anybody and self._could_take(work))
-            or self._could_replace(work)
+            or self._looks_hopeful(work)
         )
 
     def candidate(self, served: Set[int]) -> Work | None:
@@ -154,6 +152,17 @@ class Shortlist:
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
         return work.group in self._inside
+
+    def any_hopeful(self, works: Iterable[Work]) -> bool:
+        """Say whether some of these jobs could start at this moment."""
+        return any(work.kind == "job" and self._is_hopeful(work) for work in works)
+
+    def _looks_hopeful(self, work: Work) -> bool:
+        return (
+            self._could_start(work)
+            or (self._clearing.anybody and self._could_take(work))
+            or self._could_replace(work)
+        )
 
     def _is_hopeful(self, work: Work) -> bool:
         return (
