@@ -188,7 +188,7 @@ def check(snapshot, now):
     return decided
 
 
-@pytest.mark.xfail(strict=False, reason="one pool in some hundreds: promises carried over where few slots are")
+@pytest.mark.xfail(strict=False, reason="one pool in hundreds: promises carried over where few slots are")
 @settings(max_examples=300, deadline=None, phases=(Phase.generate,))
 @given(pools, st.lists(works, min_size=1, max_size=7), st.lists(works, max_size=5), st.integers(0, 20))
 def test_two_passes_agree_with_the_rules(pool, site, first, later, after):
