@@ -251,7 +251,8 @@ class Naive:
         lifted = [self._lift(id_) for id_ in giving_way]
         started = bool(lifted) and self._start(work)
         if not started and wants:
-            found = self._earliest(work) if lifted else found
+            sooner = self._earliest(work, found[0] if found else inf) if lifted else None
+            found = sooner or found
             if found is not None:
                 self._given[work.group] += 1
                 self._reserve(Promise(work.id, *found, self.now))
