@@ -80,7 +80,7 @@ def test_the_demo_is_the_site_of_fifty_developers(card: type) -> None:
     assert len(members) == len(set(members)) == 50
     assert {len(group.members) for group in policy.groups.values()} == {10}
     for group in policy.groups.values():
-        assert group.quota.amounts() == {"gpu_milli": 6000, "cpus_milli": 36_000}
+        assert group.quota.amounts() == {"gpu_milli": 6000, "cpus_milli": 40_000}
     assert [policy.partition_of(c) for c in cards] == ["development"] * 16 + ["training"] * 16
     assert policy.partitions["development"].slices[0].share == (1, 8)
     assert choose_group(policy, "whoever") == "vision"

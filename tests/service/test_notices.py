@@ -397,5 +397,9 @@ def test_messages_are_delivered_after_the_service_was_killed(
         "from jupyter_gpupool.app import main; main()"
     )
     spawn(program=("-c", program))
-    until(lambda: webhook.posts)
-    assert (len(mail.mails), len(webhook.posts)) == (1, 1)
+
+    def of_the_job() -> list[str]:
+        return [text for text in webhook.texts if f"Job {job['id']} " in text]
+
+    until(of_the_job)
+    assert (len(mail.mails), len(of_the_job())) == (1, 1)
