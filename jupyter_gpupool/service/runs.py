@@ -50,6 +50,10 @@ DISK_FULL = os.strerror(errno.ENOSPC).lower()
 LOOK_S = 5.0
 LOST = "The engine lost the job's record, and none of its processes is left."
 REBOOT = "The machine was restarted while the job ran."
+LINGERS = (
+    " Some of its processes do not end though they were killed: "
+    "it is queued again as soon as the last of them is gone."
+)
 
 
 class Runs:
@@ -78,7 +82,8 @@ class Runs:
         self._launches: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed_starts: dict[int, int] = {}
-        self._why_stopped: dict[str, str] = {}
+        self._asked: dict[str, tuple[StopCause, str]] = {}
+        self._lingering: dict[str, Ended] = {}
 
     # -- starting --------------------------------------------------------------------------------
 
@@ -187,7 +192,11 @@ class Runs:
             lease = self._lease(job)
             free = ended.tree_gone and (lease is None or self._releases.memory_is_free(lease))
             outcome = self._outcome(job, ended)
-            if again := retry(job, ended, outcome):
+            again = retry(job, ended, outcome)
+            if not ended.tree_gone and (again or outcome.state is None):
+                self._linger(job, ended, again.reason if again else outcome.sentence)
+                return
+            if again:
                 now = self._controller.now
                 self._ledger.requeue_job(
                     job.id,
@@ -207,19 +216,31 @@ class Runs:
                 self._ledger.requeue_job(
                     job.id, job.attempt, outcome.sentence, self._controller.now, free=free
                 )
-            self._why_stopped.pop(ended.key, None)
+            self._asked.pop(ended.key, None)
+            self._lingering.pop(ended.key, None)
             self._after(job.id)
         if ended.tree_gone:
             self._releases.tree_gone(ended.key)
             self._spawn(self._forget(ended.key))
 
+    def _linger(self, job: Job, ended: Ended, reason: str) -> None:
+        """Let a job that is to run again wait, with its lease, until no process of this attempt is left."""
+        self._lingering[ended.key] = ended
+        reason += LINGERS
+        if job.state is not JobState.STOPPING or job.reason != reason:
+            log.warning("Job %s: %s", job.id, reason)
+            self._news.job(self._ledger.job_stopping(job.id, job.attempt, reason, self._controller.now))
+
     def _outcome(self, job: Job, ended: Ended) -> Outcome:
-        """Return what the end means; work that was asked to end says who asked."""
+        """Return what the end means; work that was asked to end says who asked, and what was cancelled is."""
         found = outcome_of(ended, format_duration(job.limit_s))
+        cause, sentence = self._asked.get(ended.key, ("", ""))
+        if cause == "cancel" and (found.state is None or retry(job, ended, found)):
+            return Outcome(JobState.CANCELLED, sentence)
         if ended.cause not in ("cancel", "stop") or found.state is JobState.COMPLETED:
             return found
-        asked = job.reason if job.state is JobState.STOPPING else ""
-        return replace(found, sentence=self._why_stopped.get(ended.key) or asked or found.sentence)
+        known = job.reason.removesuffix(LINGERS) if job.state is JobState.STOPPING else ""
+        return replace(found, sentence=sentence or known or found.sentence)
 
     def _left_for_others(self, job: Job) -> bool:
         """Whether the present attempt of a job was asked to leave for others."""
@@ -300,9 +321,17 @@ class Runs:
             await asyncio.wait([launch])
         if self._attempt(key) is None:
             return
-        self._why_stopped[key] = sentence
+        self._asked[key] = cause, sentence
+        if lingering := self._lingering.get(key):
+            self.ended(lingering)
+            return
         grace = job.grace_s if grace_s is None else min(job.grace_s, grace_s)
-        await self._engine.stop(key, cause=cause, grace_s=grace)
+        try:
+            await self._engine.stop(key, cause=cause, grace_s=grace)
+        except EngineError as error:
+            if not isinstance(error, UnansweredError):
+                self._asked.pop(key, None)
+            raise
         present = self._attempt(key)
         if present and (present.state is not JobState.STOPPING or present.reason != sentence):
             self._news.job(self._ledger.job_stopping(job.id, job.attempt, sentence, self._controller.now))

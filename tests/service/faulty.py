@@ -142,7 +142,7 @@ class FaultyEngine(FakeEngine):
                 raise EngineError(f"The attempt {spec.key} has run already; it does not run twice.")
             attempt = self.attempts[spec.key] = Attempt(spec.key, alive=True)
             attempt.begun += 1
-            beside = [one.key for one in self.live if one.job == attempt.job and one.ended is None]
+            beside = [one.key for one in self.live if one.job == attempt.job]
             beside.remove(attempt.key)
             if beside:
                 self.wrong.append(f"{attempt.key} begins beside {beside}")

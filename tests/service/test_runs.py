@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -201,6 +201,41 @@ def test_nothing_is_free_while_a_process_is_left(serve: Any, engine: FakeEngine)
         engine.end(f"{first}/1", tree_gone=True)
         await until(lambda: state(service, second), JobState.RUNNING)
         assert lease_state(service, first) is LeaseState.FREE
+
+    serve(scenario)
+
+
+def test_a_retry_waits_for_the_last_process_through_a_restart_too(serve: Any, engine: FakeEngine) -> None:
+    async def before(service: Service) -> None:
+        submit(service, retries=1)
+        await until(lambda: state(service, 1), JobState.RUNNING)
+        engine.end("1/1", exit_code=3, tree_gone=False)
+        assert state(service, 1) is JobState.STOPPING
+        assert lease_state(service, 1) is LeaseState.HELD
+
+    async def after(service: Service) -> None:
+        assert state(service, 1) is JobState.STOPPING
+        engine.end("1/1", exit_code=3, tree_gone=True)
+        job = service.ledger.jobs[1]
+        assert (job.state, job.failures, lease_state(service, 1)) == (JobState.QUEUED, 1, LeaseState.FREE)
+        assert job.reason == "Finished with exit code 3. It is tried again: retry 1 of 1."
+
+    serve(before)
+    serve(after)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_what_fails_once_it_is_cancelled_is_not_tried_again(
+    serve: Any, engine: FakeEngine, heard: bool
+) -> None:
+    async def scenario(service: Service) -> None:
+        id = submit(service, retries=1)
+        await until(lambda: state(service, id), JobState.RUNNING)
+        engine.deaf = not heard
+        with nullcontext() if heard else pytest.raises(EngineError):
+            await service.runs.stop(service.ledger.jobs[id], "cancel", "Cancelled by ada.")
+        engine.end(f"{id}/1", exit_code=3)  # before it heard of it
+        assert state(service, id) is (JobState.CANCELLED if heard else JobState.QUEUED)
 
     serve(scenario)
 

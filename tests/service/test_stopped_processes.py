@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.home import Home
+from jupyter_gpupool.engines.local import engine
 from jupyter_gpupool.service import controller
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -22,6 +25,11 @@ partitions: {{all: {{gpus: ["*:*"], for: [job]}}}}
 groups:
   vision: {{quota: {{gpus: 1}}, members: [{ME}]}}
   speech: {{quota: {{gpus: 1}}, members: [{ME}]}}
+"""
+FREE = """
+partitions: {all: {gpus: ["*:*"], for: [job]}}
+groups: {team: {quota: {gpus: 2}}}
+default_group: team
 """
 LENT = """
 timezone: UTC
@@ -61,6 +69,10 @@ while :; do sleep 0.05; done
 SLOW = "trap 'sleep 1; exit 1' TERM; echo up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; echo deaf; while :; do sleep 0.1; done"
 FINISHES = "trap 'sleep 0.3; echo done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+LEAVES_ONE = """
+[ $GPUPOOL_ATTEMPT = 2 ] || setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 0.05; done' stubborn &
+while :; do sleep 0.05; done
+"""
 SAID = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
 KILLED_AT = """
 import os, signal
@@ -81,6 +93,7 @@ def kill(method):
 {holder}.{method} = kill({holder}.{method})
 app.main(["serve", "--allow-root"])
 """
+Lingering = tuple[Any, int, int]
 ENGINE, LEDGER = "jupyter_gpupool.engines.local.engine", "jupyter_gpupool.ledger.stops"
 MOMENTS = {
     "between writing and asking": (ENGINE, "LocalEngine", "stop", True),
@@ -264,6 +277,52 @@ def test_a_limit_that_comes_within_the_grace_is_the_end(serve: Any, clock: Clock
     ended = call.wait(ends)
     assert (ended["state"], ended["signal"], ended["attempt"]) == ("timed_out", 9, 1)
     assert call.wait(owed)["state"] == "completed"
+
+
+@pytest.fixture
+def one_that_lingers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lingering]:
+    """Give a pool with a free card, a job that was requeued, and the process that is left of it."""
+    monkeypatch.setattr(engine, "_DAEMON", "tests.service.stubborn")
+    call = serve(FREE)
+    job = resumable(call, LEAVES_ONE, grace="1s")
+    pid = int(call.log(job["id"], wait=20))
+    try:
+        call("POST", f"jobs/{job['id']}/requeue")
+        give_up = time.monotonic() + 20
+        while "do not end" not in call.job(job["id"])["reason"]:
+            assert time.monotonic() < give_up, call.job(job["id"])
+            time.sleep(0.02)
+        yield call, job["id"], pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_it_starts_again_only_when_no_process_of_it_is_left(one_that_lingers: Lingering) -> None:
+    call, job, pid = one_that_lingers
+    other = call.submit("echo beside")
+    assert call.wait(other["id"])["state"] == "completed"  # a card is free
+    waits = call.job(job)
+    assert (waits["state"], waits["attempt"]) == ("stopping", 1)
+    assert waits["reason"] == (
+        f"Requeued by {ME}. Some of its processes do not end though they were killed: "
+        "it is queued again as soon as the last of them is gone."
+    )
+    os.kill(pid, signal.SIGKILL)
+    back = call.wait(job, "running")
+    assert (back["attempt"], back["reason"]) == (2, f"Requeued by {ME}.")
+
+
+def test_what_is_cancelled_need_not_wait_for_its_last_process(one_that_lingers: Lingering) -> None:
+    call, job, pid = one_that_lingers
+    call("POST", f"jobs/{job}/cancel")
+    ended = call.job(job)
+    assert (ended["state"], ended["reason"]) == ("cancelled", f"Cancelled by {ME}.")
+    both = [call.submit("exec sleep 100")["id"] for _ in range(2)]
+    assert call.wait(both[0], "running")
+    assert call.job(both[1])["waiting"], "its card is not free"
+    os.kill(pid, signal.SIGKILL)
+    call.wait(both[1], "running")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
