@@ -21,10 +21,8 @@ FATES = {
 }
 
 
-def numbers(
-    names: Iterable[int | str], ledger: Ledger, owner: str, *, completed: bool, now: int
-) -> list[int]:
-    """Return the numbers of what a new job comes after.
+def befores(names: Iterable[int | str], ledger: Ledger, owner: str, *, completed: bool) -> list[Named]:
+    """Return what a new job comes after.
 
     It can name only what is there already, so that no two ever wait for each other.
 
@@ -52,9 +50,32 @@ def numbers(
                 f"{capital(in_words(before))} {fate}, so what comes after it would never start.",
                 "Submit it without --after, or with --after-any, which takes every end.",
             )
-        job = ledger.arrays.task(before.array.id, before.index, now) if isinstance(before, Unborn) else before
-        found.append(job.id)
-    return list(dict.fromkeys(found))
+        found.append(before)
+    return found
+
+
+def numbers_now(befores: Iterable[Named]) -> tuple[int, ...]:
+    """Return the numbers of what a job would come after; a task that is no job yet goes by its array's."""
+    return _once(before.array.id if isinstance(before, Unborn) else before.id for before in befores)
+
+
+def numbers(befores: Iterable[Named], ledger: Ledger, now: int) -> tuple[int, ...]:
+    """Return the numbers of what a job comes after; a task that is no job yet becomes one, if it ever will.
+
+    Raises
+    ------
+    LedgerUnavailable
+        It cannot be written down.
+    """
+    return _once(
+        ledger.arrays.task(before.array.id, before.index, now).id if isinstance(before, Unborn) else before.id
+        for before in befores
+        if not (isinstance(before, Unborn) and before.array.cancelled)
+    )
+
+
+def _once(numbers: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(numbers))
 
 
 def _named(ledger: Ledger, name: str) -> Named:

@@ -136,6 +136,30 @@ def test_a_dry_run_says_that_it_depends(call: Any) -> None:
     assert (answer.body["reason"], answer.body["would_start"]) == ("Dependency", None)
 
 
+def test_only_what_is_submitted_makes_a_task_a_job_of_its_own(start: Any) -> None:
+    call = start(
+        "1x1x8GiB",
+        "partitions: {all: {gpus: ['*:*'], for: [job]}}\ngroups: {team: {quota: {gpus: 1}}}\n"
+        "default_group: team",
+    )
+    array = call.submit("exec sleep 100", array="0-99%1")["id"]
+    number = call.submit("true")["id"]
+    for option in ("after", "after_any"):
+        body = call.command("true", **{option: [f"{array}[90]"]})
+        assert call("POST", "jobs?dry_run=true", body).body["reason"] == "Dependency"
+        body["resources"]["gpus"] = 2
+        assert call("POST", "jobs", body).status == 422, "more than anybody may have"
+    assert call.submit("true")["id"] == number + 1
+    waits = call.submit("true", after=[f"{array}[90]"])
+    assert (waits["after"], waits["id"]) == ([number + 2], number + 3)
+
+
+def test_a_task_that_was_cancelled_before_it_was_a_job_has_ended(call: Any) -> None:
+    array = call.submit("exec sleep 100", array="0-99%1")["id"]
+    call("POST", f"jobs/{array}/cancel")
+    assert call.wait(call.submit("true", after_any=[f"{array}[90]"])["id"])["state"] == "completed"
+
+
 def test_a_service_that_was_killed_cancels_what_is_left_to_cancel(spawn: Any) -> None:
     service = spawn("1x2x8GiB")
     call = service.call

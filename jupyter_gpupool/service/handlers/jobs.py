@@ -23,7 +23,7 @@ from jupyter_gpupool.service.arrays import announce
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.core import Service
-from jupyter_gpupool.service.dependencies import numbers
+from jupyter_gpupool.service.dependencies import befores, numbers, numbers_now
 from jupyter_gpupool.service.errors import ApiError, invalid, nearest, not_found
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.moments import iso
@@ -56,20 +56,16 @@ async def submit(call: Call[JobRequest]) -> tuple[int, JobReply | DryRunReply]:
             f"The snapshot {new.snapshot} has not been received.",
             hint="Send it first.",
         )
-    new = _after_others(service, new, call.body)
+    after = befores(call.body.after, service.ledger, new.owner, completed=True)
+    after_any = befores(call.body.after_any, service.ledger, new.owner, completed=False)
     tasks = 1 if array is None else len(array[0])
     admit(service, new, rules, tasks)
     if only_look:
+        new = replace(new, after=numbers_now(after), after_any=numbers_now(after_any))
         return 200, await _forecast(service, new, rules, tasks)
+    first, then = (numbers(found, service.ledger, service.now) for found in (after, after_any))
+    new = replace(new, after=first, after_any=then)
     return 201, service.array_views.of(_queued(service, new, array), who)
-
-
-def _after_others(service: Service, new: NewJob, body: JobRequest) -> NewJob:
-    """Return the job with the numbers of what it comes after."""
-    ledger, now = service.ledger, service.now
-    after = numbers(body.after, ledger, new.owner, completed=True, now=now)
-    after_any = numbers(body.after_any, ledger, new.owner, completed=False, now=now)
-    return replace(new, after=tuple(after), after_any=tuple(after_any))
 
 
 def _queued(
