@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.devices.simulated import SimulatedPool
-from jupyter_gpupool.ledger.records import NewJob
+from jupyter_gpupool.ledger.records import Job, NewJob
+from jupyter_gpupool.scheduler.extension import obstacle
 from jupyter_gpupool.scheduler.model import Request
+from jupyter_gpupool.service import extending
 from jupyter_gpupool.service.config import ServiceConfig
-from jupyter_gpupool.service.core import open_service
+from jupyter_gpupool.service.core import Service, open_service
+from jupyter_gpupool.service.errors import ApiError
 from jupyter_gpupool.service.extending import extend_job
 from tests.service.fake_engine import FakeEngine
 
@@ -110,31 +115,117 @@ def test_only_what_runs(call: Any) -> None:
     assert extend(call, 99, "1h").status == 404
 
 
+Play = Callable[[Service], Awaitable[None]]
+
+
+async def serving(home: Home, engine: FakeEngine, play: Play, cards: str = "1x1x8GiB") -> None:
+    """Open a service on a fake engine, let something happen, close it."""
+    async with AsyncExitStack() as stack:
+        config = ServiceConfig(home, cards, boot_id="boot")
+        pool = SimulatedPool.parse(cards)
+        service = await open_service(stack, config, pool=pool, engine=engine)  # type: ignore[arg-type]
+        await asyncio.wait_for(play(service), 20)
+
+
+def submit(service: Service, **changes: Any) -> Job:
+    job = service.ledger.add_job(replace(NEW, **changes), service.now)
+    service.controller.submitted(job.id)
+    return job
+
+
+async def running(service: Service) -> Job:
+    """Return a job that runs by now."""
+    job = submit(service)
+    while service.ledger.jobs[job.id].state != "running":
+        await asyncio.sleep(0.005)
+    return service.ledger.jobs[job.id]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens while a wish is judged: one at each judgement."""
+    steps: list[Callable[[], None]] = []
+
+    def judge(*given: Any) -> str | None:
+        found = obstacle(*given)
+        if steps:
+            steps.pop(0)()
+        return found
+
+    monkeypatch.setattr(extending, "obstacle", judge)
+    return steps
+
+
+def in_the_loop(step: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Return what another thread calls to have something done in this loop."""
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.run_coroutine_threadsafe(step(), loop).result(20)
+
+
+def test_a_promise_that_is_made_meanwhile_counts(home: Home, meanwhile: Any) -> None:
+    async def play(service: Service) -> None:
+        job = await running(service)
+
+        async def other_comes() -> None:
+            other = submit(service)
+            while other.id not in service.ledger.promises:
+                await asyncio.sleep(0.005)
+
+        meanwhile.append(in_the_loop(other_comes))
+        with pytest.raises(ApiError, match="job 2 is promised to start"):
+            await extend_job(service, job, 600)
+        assert service.ledger.jobs[job.id].limit_s == 3600
+
+    asyncio.run(serving(home, FakeEngine(home.path / "jobs"), play))
+
+
+def test_of_two_at_once_the_second_is_judged_by_what_the_first_has_got(home: Home, meanwhile: Any) -> None:
+    async def play(service: Service) -> None:
+        first, second = await running(service), await running(service)
+        submit(service)
+        while not service.ledger.promises:
+            await asyncio.sleep(0.005)
+
+        async def second_is_extended() -> None:
+            await extend_job(service, second, 600)
+
+        meanwhile.append(in_the_loop(second_is_extended))
+        with pytest.raises(ApiError, match="job 3 is promised to start"):
+            await extend_job(service, first, 600)
+
+    asyncio.run(serving(home, FakeEngine(home.path / "jobs"), play, "1x2x8GiB"))
+
+
+def test_where_much_changes_all_the_time_one_asks_again(home: Home, meanwhile: Any) -> None:
+    async def play(service: Service) -> None:
+        job, other = await running(service), await running(service)
+
+        async def other_changes() -> None:
+            service.ledger.extend_job(other.id, 1, service.now)
+
+        meanwhile.extend([in_the_loop(other_changes)] * 20)
+        with pytest.raises(ApiError, match="So much changes just now"):
+            await extend_job(service, job, 600)
+        assert len(meanwhile) == 20 - extending.TRIES
+
+    asyncio.run(serving(home, FakeEngine(home.path / "jobs"), play, "1x2x8GiB"))
+
+
 def test_an_engine_that_cannot_be_reached_is_told_again_at_the_next_start(home: Home) -> None:
     engine = FakeEngine(home.path / "jobs")
 
-    async def serve(play: Any) -> None:
-        async with AsyncExitStack() as stack:
-            config = ServiceConfig(home, "1x1x8GiB", boot_id="boot")
-            pool = SimulatedPool.parse("1x1x8GiB")
-            service = await open_service(stack, config, pool=pool, engine=engine)  # type: ignore[arg-type]
-            await asyncio.wait_for(play(service), 20)
-
-    async def lengthen(service: Any) -> None:
-        job = service.ledger.add_job(NEW, service.now)
-        service.controller.submitted(job.id)
-        while service.ledger.jobs[job.id].state != "running":
-            await asyncio.sleep(0.005)
+    async def lengthen(service: Service) -> None:
+        job = await running(service)
         engine.deaf = True
-        await extend_job(service, service.ledger.jobs[job.id], 600)
+        await extend_job(service, job, 600)
         engine.deaf = False
 
-    async def look(service: Any) -> None:
+    async def look(service: Service) -> None:
         assert service.ledger.jobs[1].limit_s == 4200
         while not engine.extended:
             await asyncio.sleep(0.005)
 
-    asyncio.run(serve(lengthen))
+    asyncio.run(serving(home, engine, lengthen))
     assert engine.extended == []
-    asyncio.run(serve(look))
+    asyncio.run(serving(home, engine, look))
     assert engine.extended == [("1/1", 4200)]
