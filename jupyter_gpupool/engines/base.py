@@ -157,12 +157,10 @@ class JobFiles(Protocol):
     def newest(self, job: int, *parts: str) -> float | None:
         """Return when a regular file in the folder `parts`, or below it, was last written; None without one.
 
-        Of a very large folder not every file is looked at.
-
         Raises
         ------
         EngineError
-            The engine cannot be asked now.
+            The engine cannot be asked now, or there are more files than it can look at in a while.
         """
 
     def remove(self, job: int) -> None:

@@ -158,6 +158,35 @@ async def test_a_folder_of_very_many_files_is_listed_in_part(tmp_path, monkeypat
     assert len(DirectFiles(tmp_path).list(1, "out")) == 3
 
 
+async def test_who_asks_for_the_newest_of_very_many_files_holds_nobody_up(tmp_path, monkeypatch):
+    waits, goes_on = os.pipe()
+
+    def slow(self, job: int, *parts: str) -> float:
+        os.close(goes_on)
+        os.read(waits, 1)
+        return 7.5
+
+    monkeypatch.setattr(DirectFiles, "newest", slow)
+    monkeypatch.setattr(broker_module, "close_all_but", lambda kept: None)
+    passed = Broker(tmp_path).newest(1, ["checkpoint"])
+    with socket.socket(fileno=passed.descriptor) as answer:
+        with pytest.raises(BlockingIOError):
+            answer.recv(99, socket.MSG_DONTWAIT)
+        os.close(goes_on)
+        assert answer.recv(99) == b'{"id":0,"result":7.5}\n'
+    os.close(waits)
+
+
+async def test_that_there_are_too_many_files_is_said(tmp_path, monkeypatch):
+    def too_many(self, job: int, *parts: str) -> float:
+        raise EngineError("too many")
+
+    monkeypatch.setattr(DirectFiles, "newest", too_many)
+    passed = Broker(tmp_path).newest(1, ["out"])
+    with socket.socket(fileno=passed.descriptor) as answer, pytest.raises(EngineError, match="too many"):
+        files_module._reply(answer)
+
+
 async def test_without_a_launcher_one_sentence(system):
     system.launcher.kill()
     with pytest.raises(EngineError, match="opens no file now"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpupool.engines.base import NoSuchFileError
+from jupyter_gpupool.engines.base import EngineError, NoSuchFileError
 from jupyter_gpupool.engines.local import files as module
 from jupyter_gpupool.engines.local.files import DirectFiles
 
@@ -82,12 +82,27 @@ def test_the_newest_file_is_found_however_deep(files: DirectFiles, tmp_path: Pat
     assert files.newest(1, "checkpoint") == 30.0
 
 
-def test_of_a_large_folder_only_a_part_is_looked_at(
+def test_of_a_large_folder_every_file_counts(
     files: DirectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_LISTED", 3)
+    paths = [tmp_path / "jobs" / "1" / "out" / str(number) for number in range(9)]
+    for path in paths:
+        path.write_text("x")
+    for at, path in enumerate(paths, 2_000_000_000):
+        os.utime(path, (at, at))
+        assert files.newest(1, "out") == at
+
+
+def test_where_there_are_too_many_files_nobody_says_which_is_newest(
+    files: DirectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_S", -1.0)
+    assert files.newest(1, "out") is not None
+    monkeypatch.setattr(module, "LOOKS", 3)
     for name in range(9):
         (tmp_path / "jobs" / "1" / "out" / str(name)).write_text("x")
     before = len(os.listdir("/proc/self/fd"))
-    assert files.newest(1, "out") is not None
+    with pytest.raises(EngineError, match="too many to find the newest"):
+        files.newest(1, "out")
     assert len(os.listdir("/proc/self/fd")) == before

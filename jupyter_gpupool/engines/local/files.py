@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -23,6 +24,7 @@ from jupyter_gpupool.engines.local.folders import OUT
 from jupyter_gpupool.engines.local.protocol import Lines, encode, open_run_directory, socket_path
 
 MOST_LISTED, DEEPEST = 10_000, 16
+LONGEST_S, LOOKS = 10.0, 1000
 _WITHOUT_LINKS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _ANSWER_S = 10.0
 _READ = 1 << 18
@@ -70,11 +72,11 @@ class DirectFiles:
         return sorted(found, key=lambda file: file.name)
 
     def newest(self, job: int, *parts: str) -> float | None:
-        """Return when a file of the first `MOST_LISTED` in and below a folder was written; see `JobFiles`."""
+        """Return when a file in and below a folder was last written; see `JobFiles.newest`."""
         try:
             with open_folder(self._jobs, str(job), *parts) as folder:
-                infos = islice(_all_below(folder, DEEPEST), MOST_LISTED)
                 owners = self._owners(job, folder)
+                infos = _in_time(_all_below(folder, DEEPEST))
                 return max((info.st_mtime for info in infos if _counts(info, owners)), default=None)
         except (OSError, NoSuchFileError):
             return None
@@ -111,7 +113,10 @@ class LauncherFiles:
 
     def newest(self, job: int, *parts: str) -> float | None:
         """Return when a file in and below a folder was last written; see `JobFiles.newest`."""
-        found, _ = self._ask("newest", job=job, parts=parts)
+        _, descriptors = self._ask("newest", job=job, parts=parts)
+        with self._in_words(), socket.socket(fileno=descriptors[0]) as answer:
+            answer.settimeout(LONGEST_S + _ANSWER_S)
+            found, _ = _reply(answer)
         return None if found is None else float(found)
 
     def remove(self, job: int) -> None:
@@ -120,16 +125,18 @@ class LauncherFiles:
 
     def _ask(self, op: str, **fields: Any) -> tuple[Any, tuple[int, ...]]:
         """Ask over a connection of its own; returns the result and the descriptors that came with it."""
+        with self._in_words(), self._connection() as connection:
+            connection.sendall(encode({"id": 0, "op": op, **fields}))
+            return _reply(connection)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Say in a sentence what goes wrong with a connection."""
         try:
-            with self._connection() as connection:
-                connection.sendall(encode({"id": 0, "op": op, **fields}))
-                reply, descriptors = _reply(connection)
+            yield
         except OSError as error:
             reason = error.strerror or "it hung up"
             raise EngineError(f"The launcher in {self._home} opens no file now: {reason}.") from error
-        if "error" in reply:
-            raise EngineError(reply["error"])
-        return reply["result"], descriptors
 
     def _connection(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -171,8 +178,8 @@ class EngineFiles:
         self.way.remove(job)
 
 
-def _reply(connection: socket.socket) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """The first answer, events passed over, and the descriptors that came on the way to it."""
+def _reply(connection: socket.socket) -> tuple[Any, tuple[int, ...]]:
+    """The first result, events passed over, and the descriptors that came on the way to it."""
     lines = Lines()
     descriptors: list[int] = []
     try:
@@ -182,12 +189,29 @@ def _reply(connection: socket.socket) -> tuple[dict[str, Any], tuple[int, ...]]:
             if not data:
                 raise ConnectionError
             for message in lines.feed(data):
+                if "error" in message:
+                    raise EngineError(message["error"])
                 if "id" in message:
-                    return message, tuple(descriptors)
+                    return message["result"], tuple(descriptors)
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)
         raise
+
+
+def _in_time(infos: Iterator[os.stat_result]) -> Iterator[os.stat_result]:
+    """Pass on what is found, for `LONGEST_S` at most.
+
+    Raises
+    ------
+    EngineError
+        There is more than can be looked at.
+    """
+    give_up = time.monotonic() + LONGEST_S
+    for number, info in enumerate(infos, 1):
+        yield info
+        if number % LOOKS == 0 and time.monotonic() > give_up:
+            raise EngineError(f"A job's folder has more than {number:,} files: too many to find the newest.")
 
 
 def _all_below(folder: int, levels: int) -> Iterator[os.stat_result]:

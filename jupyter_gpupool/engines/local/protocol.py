@@ -18,7 +18,9 @@ retire                                     null; the launcher leaves once no job
 quit                                       null; the launcher leaves at once, its jobs go on
 open       job, parts                      null, with the file's descriptor; without: no such file
 files      job, parts                      list of [name, size, modified]
-newest     job, parts                      when a file there, or below, was last written; or null
+newest     job, parts                      null, with the descriptor of a socket on which comes, in an
+                                           answer of its own: when a file there, or below, was last
+                                           written; or null
 remove     job                             null
 =========  ==============================  =====================================================
 

@@ -22,8 +22,6 @@ import resource
 import signal
 import socket
 import time
-import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +29,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from jupyter_gpupool.engines.local.cgroups import Leaf
+from jupyter_gpupool.engines.local.forks import close_all_but, never_return
 from jupyter_gpupool.engines.local.identity import Account, drop
 from jupyter_gpupool.engines.local.proctree import MARK, Tree
 from jupyter_gpupool.engines.local.records import ExitRecord, mark_begun, report_exit
@@ -116,26 +115,14 @@ def fork_runner(leaf: Leaf | None) -> Runner:
         theirs.close()
         raise
     if pid == 0:
-        _never_return(lambda: _runner(theirs.fileno(), leaf))
+        never_return(lambda: _runner(theirs.fileno(), leaf))
     theirs.close()
     return Runner(pid, leaf, ours)
 
 
-def _never_return(body: Callable[[], None]) -> NoReturn:
-    """Run `body` in a forked process, which must not go back into its parent's code."""
-    status = 1
-    try:
-        body()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
 def _runner(channel: int, leaf: Leaf | None) -> None:
     gc.disable()
-    _close_all_but(channel)
+    close_all_but(channel)
     os.setsid()
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(ignored, signal.SIG_IGN)
@@ -145,7 +132,7 @@ def _runner(channel: int, leaf: Leaf | None) -> None:
     runner = os.getpid()
     program = os.fork()
     if program == 0:
-        _never_return(lambda: _become_the_program(program_end.fileno(), leaf, runner))
+        never_return(lambda: _become_the_program(program_end.fileno(), leaf, runner))
     program_end.close()
     with socket.socket(fileno=channel) as launcher:
         order = _Order.receive(launcher, 4)
@@ -278,7 +265,7 @@ def _become_the_program(channel: int, leaf: Leaf | None, runner: int) -> None:
     """Wait in the control group for the order, then turn into the user's program."""
     _end_with(runner)
     _reset_signals()
-    _close_all_but(channel)
+    close_all_but(channel)
     os.setsid()
     failure = _enter(leaf)
     with socket.socket(fileno=channel) as answer:
@@ -356,14 +343,6 @@ def _reset_signals() -> None:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _close_all_but(kept: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor != kept:
-            with suppress(OSError):
-                os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:
