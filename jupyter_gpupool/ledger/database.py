@@ -7,7 +7,7 @@ given.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -215,6 +215,12 @@ class Database:
     def transaction(self) -> AbstractContextManager[Connection]:
         """Return one transaction, for what has no image in memory; errors as in `save`."""
         return self._transaction()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Return a transaction of a connection of its own, to read in any thread; errors as in `save`."""
+        with unavailable(self._path), closing(connect(self._path)) as connection, connection.begin():
+            yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

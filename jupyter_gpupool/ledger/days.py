@@ -6,7 +6,9 @@ it; what only can be measured while it happens is added to the day as it comes. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,6 +18,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from jupyter_gpupool.ledger import tables
 from jupyter_gpupool.ledger.database import Contents, Database
+from jupyter_gpupool.ledger.records import Job, LeaseRecord, SessionRecord
 from jupyter_gpupool.ledger.use import CardUse, DayUse, Key, Use, days_between, midnight, use_of_days
 
 SETTLE_S = 3600
@@ -44,11 +47,11 @@ class Days:
 
     def close(self, zone: ZoneInfo, now: int) -> int:
         """Write down the days that are over; return until when all is: what ended before may be dropped."""
-        since = self._open_since(zone, now)
-        edges = days_between(zone, since, now)
+        records = self._records()
+        edges = days_between(zone, records.since(zone, self.closed(), now), now)
         while len(edges) > 1 and edges[-1] + SETTLE_S > now:
             edges.pop()
-        found = self._of_records(edges, now)
+        found = records.days(edges, now)
         if found:
             with self._database.transaction() as connection:
                 for day in found:
@@ -64,31 +67,53 @@ class Days:
             _add(connection, tables.uses, MEASURED, _use_rows(day, uses))
             _add(connection, tables.card_uses, MEASURED_OF_CARD, _card_rows(day, cards))
 
-    def between(self, zone: ZoneInfo, since: int, until: int, now: int) -> list[DayUse]:
-        """Return the days that overlap [since, until), oldest first, as far as they are known at `now`."""
-        first = self._open_since(zone, now)
-        last = min(until, now + 1)
-        edges = days_between(zone, first, last) if first < last else [first]
-        with self._database.transaction() as connection:
-            written = _read(connection, since, until, edges)
-        found = [
-            written.pop(day.start, DayUse(day.start, day.end)).joined(day)
-            for day in self._of_records(edges, now)
-        ]
-        return [day for day in (*written.values(), *found) if day.end > since and day.start < until]
+    def between(self, zone: ZoneInfo, since: int, until: int, now: int) -> Callable[[], list[DayUse]]:
+        """Return what reads, in any thread, the days that overlap [since, until), as far as known at `now`.
 
-    def _open_since(self, zone: ZoneInfo, now: int) -> int:
+        The oldest comes first.
+        """
+        return partial(_between, self._database, self._records(), zone, since, until, now)
+
+    def _records(self) -> Records:
+        there = self._contents
+        return Records(list(there.jobs.values()), list(there.sessions.values()), list(there.leases.values()))
+
+
+@dataclass(frozen=True)
+class Records:
+    """All records at one moment."""
+
+    jobs: Sequence[Job]
+    sessions: Sequence[SessionRecord]
+    leases: Sequence[LeaseRecord]
+
+    def days(self, edges: Sequence[int], now: int) -> list[DayUse]:
+        """Return the days between neighbours of `edges`."""
+        if len(edges) < 2:
+            return []
+        return use_of_days(self.jobs, self.sessions, self.leases, edges, now)
+
+    def since(self, zone: ZoneInfo, closed: int | None, now: int) -> int:
         """Return the beginning of the first day that is not written down."""
-        if (closed := self.closed()) is not None:
+        if closed is not None:
             return closed
-        jobs = (job.submitted for job in self._contents.jobs.values())
-        sessions = (session.submitted for session in self._contents.sessions.values())
+        jobs = (job.submitted for job in self.jobs)
+        sessions = (session.submitted for session in self.sessions)
         return midnight(zone, min(chain(jobs, sessions), default=now))
 
-    def _of_records(self, edges: list[int], now: int) -> list[DayUse]:
-        there = self._contents
-        jobs, sessions, leases = there.jobs.values(), there.sessions.values(), there.leases.values()
-        return use_of_days(jobs, sessions, leases, edges, now) if len(edges) > 1 else []
+
+def _between(
+    database: Database, records: Records, zone: ZoneInfo, since: int, until: int, now: int
+) -> list[DayUse]:
+    with database.reading() as connection:
+        first = records.since(zone, _closed(connection), now)
+        last = min(until, now + 1)
+        edges = days_between(zone, first, last) if first < last else [first]
+        written = _read(connection, since, until, edges)
+    found = [
+        written.pop(day.start, DayUse(day.start, day.end)).joined(day) for day in records.days(edges, now)
+    ]
+    return [day for day in (*written.values(), *found) if day.end > since and day.start < until]
 
 
 def _closed(connection: Connection) -> int | None:

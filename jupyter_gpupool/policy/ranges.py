@@ -52,23 +52,26 @@ def array_text(tasks: Iterable[int]) -> str:
     >>> array_text([0, 1, 2, 3, 10, 20, 30, 35])
     '0-3,10-30:10,35'
     """
+    numbers = list(tasks)
     parts: list[str] = []
-    left = list(tasks)
-    while left:
-        run = _even(left)
-        step = run[1] - run[0] if len(run) > 1 else 1
+    first = 0
+    while first < len(numbers):
+        end = _end_of_run(numbers, first)
+        start, last = numbers[first], numbers[end - 1]
+        step = (last - start) // max(1, end - 1 - first)
         steps = f":{step}" if step > 1 else ""
-        parts.append(f"{run[0]}-{run[-1]}{steps}" if len(run) > 1 else str(run[0]))
-        left = left[len(run) :]
+        parts.append(f"{start}-{last}{steps}" if end - first > 1 else str(start))
+        first = end
     return ",".join(parts)
 
 
-def _even(numbers: list[int]) -> list[int]:
-    """Return the numbers at the beginning that are one apart, or at least three in even steps."""
-    end = 1
-    while end < len(numbers) and numbers[end] - numbers[end - 1] == numbers[1] - numbers[0]:
+def _end_of_run(numbers: list[int], first: int) -> int:
+    """Return where the numbers from `first` on end that are one apart, or at least three in even steps."""
+    end = first + 1
+    while end < len(numbers) and numbers[end] - numbers[end - 1] == numbers[first + 1] - numbers[first]:
         end += 1
-    return numbers[:end] if end > 2 or numbers[:2] == [numbers[0], numbers[0] + 1] else numbers[:1]
+    one_apart = numbers[end - 1] - numbers[first] == end - 1 - first
+    return end if end - first > 2 or one_apart else first + 1
 
 
 def _range(item: str, written: str) -> range:

@@ -21,16 +21,13 @@ class Holding:
 
 
 def holdings(
-    leases: Iterable[LeaseRecord],
-    jobs: Mapping[int, Job],
-    sessions: Mapping[int, SessionRecord],
-    moment: int,
+    leases: Iterable[LeaseRecord], works: Mapping[int, Job | SessionRecord], moment: int
 ) -> list[Holding]:
     """Return what was held at a moment, by lease; what was freed at it was held no more."""
     found = []
     for lease in leases:
         if lease.requested <= moment and (lease.freed is None or moment < lease.freed):
-            work = jobs.get(lease.work) or sessions.get(lease.work)
+            work = works.get(lease.work)
             if work is not None:
                 found.append(Holding(lease, work))
     return sorted(found, key=lambda holding: holding.lease.id)

@@ -24,7 +24,7 @@ def at(text: str) -> int:
 
 
 def days(ledger, now, since=0, until=100 * DAY, zone=UTC):
-    return ledger.days.between(zone, since, until, now)
+    return ledger.days.between(zone, since, until, now)()
 
 
 def test_a_day_of_the_clock_change_has_its_own_length():

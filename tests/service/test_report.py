@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +12,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jupyter_gpupool.client.peercred import Peer
+from jupyter_gpupool.ledger import days
 from jupyter_gpupool.ledger.records import CardRecord
 from jupyter_gpupool.ledger.use import CardUse, DayUse, Use
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.scheduler.model import Budget
 from jupyter_gpupool.service import report
+from jupyter_gpupool.service.handlers import past
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.scopes import Scope
 
@@ -204,6 +207,28 @@ def test_a_mistake_in_the_question_is_said(call: Any) -> None:
     assert call("GET", "history?at=2027-01-01").status == 422
     assert call("GET", "history?gpu=node9:0").status == 404
     assert call("GET", "history?gpu=SIM-").error["hint"] == "It may be SIM-node1-0, SIM-node1-1."
+
+
+def test_nobody_waits_while_records_are_added_up(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the loop's thread, which also asks for the period and the moment, does the sums."""
+    threads: dict[str, int] = {}
+
+    def watched(owner: Any, name: str) -> None:
+        work = getattr(owner, name)
+
+        def seen(*given: Any, **named: Any) -> Any:
+            threads[name] = threading.get_ident()
+            return work(*given, **named)
+
+        monkeypatch.setattr(owner, name, seen)
+
+    watched(past, "period")
+    for owner, name in ((days, "use_of_days"), (days, "_read"), (past.sums, "total"), (past, "holdings")):
+        watched(owner, name)
+    assert call("GET", "report").body["total"]["ended"] == {"completed": 3}
+    assert call("GET", "history").status == 200
+    loop = threads.pop("period")
+    assert (len(threads), loop in threads.values()) == (4, False)
 
 
 def test_who_held_what_at_a_moment_and_under_which_policy(call: Any, who: Someone, clock: Clock) -> None:

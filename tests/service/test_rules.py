@@ -153,7 +153,7 @@ def test_idleness_is_counted_for_the_report(open_site: Any) -> None:
     site.session()
     site.pass_(HOUR, busy=True)
     site.pass_(HOUR, busy=False)
-    (day,) = site.ledger.days.between(site.policy.zone, 0, 86400, site.now)
+    (day,) = site.ledger.days.between(site.policy.zone, 0, 86400, site.now)()
     use = day.uses["team", "ada", "session"]
     assert (use.idle_s, use.idled) == (HOUR - 60, 1)
 
@@ -355,7 +355,7 @@ def test_what_was_measured_is_in_the_report_of_the_day(open_site: Any) -> None:
     site.job()
     pool.busy = {"SIM-node1-1": Load(400)}
     site.pass_(HOUR)
-    (day,) = site.ledger.days.between(site.policy.zone, 0, 86400, site.now)
+    (day,) = site.ledger.days.between(site.policy.zone, 0, 86400, site.now)()
     use = day.uses["team", "ada", "job"]
     assert use.known_milli_s == 1000 * (HOUR - 60)
     assert use.used_milli_s == 400 * (HOUR - 60)

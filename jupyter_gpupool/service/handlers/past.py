@@ -7,11 +7,15 @@ managers of the group, and for who sees all; names as the policy's `visibility` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from jupyter_gpupool.ledger.records import CardRecord, JobState, LeaseRecord
+from jupyter_gpupool.ledger.records import CardRecord, Job, JobState, LeaseRecord, SessionRecord
 from jupyter_gpupool.ledger.use import DayUse
+from jupyter_gpupool.policy.model import Policy
+from jupyter_gpupool.scheduler.model import Budget
 from jupyter_gpupool.service import report as sums
-from jupyter_gpupool.service.call import Call
+from jupyter_gpupool.service.aside import aside
+from jupyter_gpupool.service.call import Bytes, Call, as_json
 from jupyter_gpupool.service.errors import ApiError, forbidden, nearest, not_found
 from jupyter_gpupool.service.moments import iso
 from jupyter_gpupool.service.past import Holding, holdings, named_card, policy_at
@@ -26,13 +30,27 @@ from jupyter_gpupool.service.report_replies import (
 from jupyter_gpupool.service.visibility import manages, sees_names
 
 
-async def report(call: Call[None]) -> ReportReply:
+async def report(call: Call[None]) -> Bytes:
     """Say what was used in a period: of the pool, or of one group or user."""
-    service, policy, ledger, who = call.service, call.service.policy, call.service.ledger, call.who
-    now, group, user = service.now, call.query["group"], call.query["user"]
+    policy, ledger, now = call.service.policy, call.service.ledger, call.service.now
     since, end = period(call.query, policy.zone, now)
-    until = min(end, now)
-    pool_days = ledger.days.between(policy.zone, since, end, now)
+    read = ledger.days.between(policy.zone, since, end, now)
+    pool = _Pool(policy, dict(ledger.cards), ledger.grants.budgets(policy, now))
+    return await aside(lambda: as_json(_report(call, pool, read(), since, min(end, now))))
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """What a report is about, as it is now."""
+
+    policy: Policy
+    cards: Mapping[str, CardRecord]
+    budgets: Mapping[str, Budget]
+
+
+def _report(call: Call[None], pool: _Pool, pool_days: list[DayUse], since: int, until: int) -> ReportReply:
+    policy, cards, who = pool.policy, pool.cards, call.who
+    group, user = call.query["group"], call.query["user"]
     if group is not None and group not in policy.groups and not _has(pool_days, group):
         raise _no_group(group, list(policy.groups))
 
@@ -48,7 +66,6 @@ async def report(call: Call[None]) -> ReportReply:
     days = sums.narrowed(pool_days, counts)
     groups = [name for name in policy.groups if group in (None, name, *policy.above(name))]
     groups += sorted({key[0] for day in days for key in day.uses} - policy.groups.keys())
-    cards = ledger.cards
     return {
         "since": iso(since),
         "until": iso(until),
@@ -56,12 +73,12 @@ async def report(call: Call[None]) -> ReportReply:
         "user": user,
         "days": sums.day_rows(days, cards, policy.zone, until),
         "use": sums.use_rows(days, shown),
-        "groups": sums.group_rows(days, policy, ledger.grants.budgets(policy, now), until, groups),
+        "groups": sums.group_rows(days, policy, pool.budgets, until, groups),
         "cards": sums.card_rows(days, cards, until),
         "total": sums.total(days, cards, until),
         "gpu_hours": sums.gpu_hours(pool_days),
         "capacity_gpu_hours": sums.capacity_hours(pool_days, len(cards), until),
-        "simulated": service.pool.simulated,
+        "simulated": call.service.pool.simulated,
     }
 
 
@@ -85,20 +102,36 @@ async def history(call: Call[None]) -> HistoryReply:
     now, wanted = service.now, call.query["gpu"]
     at = moment(call.query["at"], policy.zone, now) if call.query["at"] else now
     cards = _cards(ledger.cards, wanted)
-    found = holdings(ledger.leases.values(), ledger.jobs, ledger.sessions, at)
-    then = policy_at(service.policies.past(), at)
-    submitted = [job.submitted for job in ledger.jobs.values()]
-    submitted += [session.submitted for session in ledger.sessions.values()]
-    first = min(submitted, default=now)
+    records = (ledger.leases.values(), ledger.jobs.values(), ledger.sessions.values())
+    found, first = await aside(_held, *map(list, records), at)
+    then = await aside(lambda: policy_at(service.policies.past(), at))
+    on_cards: dict[str, list[Holding]] = {uuid: [] for uuid in cards}
+    for one in found:
+        for share in one.lease.placement.gpus:
+            if share.uuid in on_cards:
+                on_cards[share.uuid].append(one)
+    partitions = {gpu.uuid: gpu.partition for gpu in service.controller.frame.gpus}
     return {
         "at": iso(at),
         "policy": {"name": then.name, "since": iso(then.since)} if then else None,
-        "cards": [_on_card(call, uuid, ledger.cards.get(uuid), found) for uuid in cards],
+        "cards": [
+            _on_card(call, uuid, ledger.cards.get(uuid), on_cards[uuid], partitions.get(uuid))
+            for uuid in cards
+        ],
         "without_card": [
             _holder(call, one) for one in found if not one.lease.placement.gpus and wanted is None
         ],
-        "known_since": iso(max(first, now - policy.storage.retention)),
+        "known_since": iso(max(now if first is None else first, now - policy.storage.retention)),
     }
+
+
+def _held(
+    leases: list[LeaseRecord], jobs: list[Job], sessions: list[SessionRecord], at: int
+) -> tuple[list[Holding], int | None]:
+    """Return what was held at a moment, and when the oldest work came that is known."""
+    works: list[Job | SessionRecord] = [*jobs, *sessions]
+    found = holdings(leases, {work.id: work for work in works}, at)
+    return found, min((work.submitted for work in works), default=None)
 
 
 def _cards(known: Mapping[str, CardRecord], wanted: str | None) -> list[str]:
@@ -112,28 +145,24 @@ def _cards(known: Mapping[str, CardRecord], wanted: str | None) -> list[str]:
     return found
 
 
-def _on_card(call: Call[None], uuid: str, card: CardRecord | None, found: list[Holding]) -> HeldCardReply:
+def _on_card(
+    call: Call[None], uuid: str, card: CardRecord | None, found: list[Holding], partition: str | None
+) -> HeldCardReply:
+    """Say who held a card, in the partition where they did; else the one where it is now."""
     shares: list[HeldShareReply] = []
-    partition: str | None = None
     for one in found:
         placement = one.lease.placement
-        for share in placement.gpus:
-            if share.uuid == uuid:
-                partition = placement.partition
-                milli = placement.gpu_milli // len(placement.gpus)
-                shares.append({**_holder(call, one), "mib": share.mib, "gpu_milli": milli})
+        partition = placement.partition
+        mib = next(share.mib for share in placement.gpus if share.uuid == uuid)
+        milli = placement.gpu_milli // len(placement.gpus)
+        shares.append({**_holder(call, one), "mib": mib, "gpu_milli": milli})
     return {
         "uuid": uuid,
         "node": card.node if card else None,
         "index": card.index if card else None,
-        "partition": partition or _partition_now(call, uuid),
+        "partition": partition,
         "holders": shares,
     }
-
-
-def _partition_now(call: Call[None], uuid: str) -> str | None:
-    gpus = call.service.controller.frame.gpus
-    return next((gpu.partition for gpu in gpus if gpu.uuid == uuid), None)
 
 
 def _holder(call: Call[None], one: Holding) -> HolderReply:
