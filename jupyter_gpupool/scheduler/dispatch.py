@@ -214,13 +214,9 @@ class Dispatch:
 
     def _is_inside(self, work: Work, placement: Placement) -> bool:
         """Say whether a group is inside quota with `work` there; what is promised for now is not yet held."""
-        board = self.board
-        amounts = board.limits.amounts(work, placement)
-        for other in self.promises.due_by(work.group, self._now):
-            promise = self.promises.get(other.id)
-            for name, amount in board.limits.amounts(other, promise.placement).items() if promise else ():
-                amounts[name] -= amount
-        return board.limits.inside(work.group, amounts)
+        limits = self.board.limits
+        with self.promises.uncounted(work.group):
+            return limits.inside(work.group, limits.amounts(work, placement))
 
     def _try(self, work: Work) -> bool:
         found = self.board.attempt(work)

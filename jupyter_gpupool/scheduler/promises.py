@@ -8,7 +8,8 @@ Never: who gets a new one, or goes before one (see `dispatch`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.causes import cause_of
@@ -60,8 +61,8 @@ class Promises:
         return self._reserved.get(work)
 
     def works(self) -> list[Work]:
-        """Return the jobs that have a promise."""
-        works = (self._works[id_] for id_ in self._reserved)
+        """Return the jobs that have a promise, if only one that is yet to be repaired."""
+        works = (self._works[id_] for id_ in [*self._reserved, *(one.work for one, _ in self._broken)])
         return [work for work in works if work.kind == "job"]
 
     def any_due(self) -> bool:
@@ -76,6 +77,16 @@ class Promises:
     def open_to(self, group: str) -> bool:
         """Say whether a job of `group` may get a promise: one is free, of all and of the group's."""
         return self._left > 0 and self._given[group] < self._board.snapshot.settings.promises_per_group
+
+    @contextmanager
+    def uncounted(self, group: str) -> Iterator[None]:
+        """Leave out what a group, and those below it, are promised for now: it is not yet held."""
+        upward = self._board.limits.upward
+        due = [one for one in self._reserved.values() if one.start <= self._now]
+        due = [one for one in due if group in upward(self._works[one.work].group)]
+        self._count(due, -1)
+        yield
+        self._count(due, 1)
 
     def due_by(self, group: str, time: Seconds) -> list[Work]:
         """Return the works of a group that are promised a start by `time`."""
@@ -156,6 +167,13 @@ class Promises:
         self._book(promise, -1)
 
     def _book(self, promise: Promise, sign: int) -> None:
-        work = self._works[promise.work]
-        end = self._board.end_of(work, promise.placement, promise.start)
-        self._board.book(work, promise.placement, promise.start, end, sign)
+        self._board.floor.book(*self._claim(promise), sign)
+        self._count([promise], sign)
+
+    def _count(self, promises: Iterable[Promise], sign: int) -> None:
+        for promise in promises:
+            self._board.limits.book(*self._claim(promise), sign)
+
+    def _claim(self, promise: Promise) -> tuple[Work, Placement, Seconds, Seconds]:
+        work, placement, start = self._works[promise.work], promise.placement, promise.start
+        return work, placement, start, self._board.end_of(work, placement, start)

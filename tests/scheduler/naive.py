@@ -270,12 +270,20 @@ class Naive:
         """Say whether the promise of `other` gives way to a later job."""
         if other.kind != "job" or other.id in self._served:
             return False
-        inside = {one.id: self.pool.inside(one.group, self.pool.measure(one)) for one in (work, other)}
+        inside = {one.id: self._inside(one) for one in (work, other)}
         cls = self.pool.cls(work)
         pays = cls.charge_milli > 1000 or cls.preempts
         return (work.group != other.group and inside[work.id] and not inside[other.id]) or (
             pays and value(self.pool, other) < value(self.pool, work)
         )
+
+    def _inside(self, work: Work) -> bool:
+        """Say whether a group is inside quota with `work`, whose own promise may be due."""
+        booked = self.pool.booked
+        self.pool.booked = [one for one in booked if one.claim is not work]
+        inside = self.pool.inside(work.group, self.pool.measure(work))
+        self.pool.booked = booked
+        return inside
 
     def _again(self, work: Work) -> bool:
         own = self._lift(work.id)

@@ -335,24 +335,27 @@ class Pool:
 
     def place(self, work: Work, start: int, wish: Placement | None = None) -> Placement | None:
         """Find cards for all of a work's time from `start` on; those wished for, if they are free."""
-        if not self.gate(work, start):
-            return None
-        end = start + work.limit
-        for bay in self.bays(work):
-            takes = self.takes(work, milli_of(work, bay), bay[0].model if bay else "")
-            if self.could_ever(work, bay, takes) and self.allows(work, takes, start, end):
-                if wish is not None and self._is_free(work, bay, wish, start, end):
-                    return wish
-                found = self._choose(work, bay, start, end)
-                if found is not None:
-                    return found
+        for bay in self._open_bays(work, start):
+            if wish is not None and self._is_free(work, bay, wish, start):
+                return wish
+            found = self._choose(work, bay, start, start + work.limit)
+            if found is not None:
+                return found
         return None
 
     def holds(self, work: Work, placement: Placement, start: int) -> bool:
         """Say whether a work may start then, just there."""
-        return self.place(work, start, placement) == placement
+        return any(self._is_free(work, bay, placement, start) for bay in self._open_bays(work, start))
 
-    def _is_free(self, work: Work, bay: list[Gpu], wish: Placement, start: int, end: int) -> bool:
+    def _open_bays(self, work: Work, start: int) -> Iterator[list[Gpu]]:
+        """Yield the cards that a work may have from `start` on, if they are free."""
+        for bay in self.bays(work) if self.gate(work, start) else ():
+            takes = self.takes(work, milli_of(work, bay), bay[0].model if bay else "")
+            if self.could_ever(work, bay, takes) and self.allows(work, takes, start, start + work.limit):
+                yield bay
+
+    def _is_free(self, work: Work, bay: list[Gpu], wish: Placement, start: int) -> bool:
+        end = start + work.limit
         uuids = {share.uuid for share in wish.gpus}
         cards = [gpu for gpu in bay if gpu.uuid in uuids]
         return (
