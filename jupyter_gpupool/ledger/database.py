@@ -66,7 +66,8 @@ class Removal:
     sessions: list[int]
     leases: list[int]
     next: dict[str, int]
-    arrays: list[int] = field(default_factory=list)
+    arrays: list[int]
+    grants: GrantChange
 
 
 @dataclass
@@ -93,6 +94,9 @@ class Contents:
         works = (*change.jobs, *change.sessions, *change.arrays, 0)
         self.next["work"] = max(self.next["work"], *(id + 1 for id in works))
         self.next["lease"] = max(self.next["lease"], *(id + 1 for id in (*change.leases, 0)))
+        grants = (*change.grants.boosts, *change.grants.reservations, 0)
+        self.next["grant"] = max(self.next["grant"], *(id + 1 for id in grants))
+        self.next["request"] = max(self.next["request"], *(id + 1 for id in (*change.grants.requests, 0)))
         for work, promise in change.promises.items():
             if promise is None:
                 self.promises.pop(work, None)
@@ -113,6 +117,7 @@ class Contents:
         ):
             for id in ids:
                 del records[id]
+        self.grants.apply(removal.grants)
 
 
 class Database:
@@ -198,6 +203,7 @@ class Database:
             SESSIONS.delete(self._connection, removal.sessions)
             LEASES.delete(self._connection, removal.leases)
             ARRAYS.delete(self._connection, removal.arrays)
+            self.contents.grants.save(self._connection, removal.grants)
             self._add(_DELETE_NOTES, works)
             self._add(_DELETE_MOVES, works)
             self._add(_DELETE_ENVIRONMENT, [{"of": digest} for digest in unused])
@@ -250,6 +256,10 @@ class Database:
             next={
                 "work": max(given.get("work", 1), *(id + 1 for id in (0, *jobs, *sessions, *arrays))),
                 "lease": max(given.get("lease", 1), *(id + 1 for id in (0, *leases))),
+                "grant": max(
+                    given.get("grant", 1), *(id + 1 for id in (0, *grants.boosts, *grants.reservations))
+                ),
+                "request": max(given.get("request", 1), *(id + 1 for id in (0, *grants.requests))),
             },
             grants=grants,
             arrays=arrays,

@@ -59,6 +59,11 @@ class BoostRecord:
     at: int
     ended: int | None = None
 
+    @property
+    def over(self) -> int:
+        """When it is over."""
+        return self.end if self.ended is None else min(self.end, self.ended)
+
     def lasts(self, now: int) -> bool:
         """Whether it holds now, or will."""
         return self.ended is None and now < self.end
@@ -100,6 +105,11 @@ class ReservationRecord:
     def maintenance(self) -> bool:
         """Whether it serves nobody."""
         return not (self.groups or self.users)
+
+    @property
+    def over(self) -> int:
+        """When it is over."""
+        return self.end if self.ended is None else min(self.end, self.ended)
 
     def lasts(self, now: int) -> bool:
         """Whether it holds now, or will."""

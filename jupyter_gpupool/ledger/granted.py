@@ -46,6 +46,9 @@ class GrantChange:
     actions: list[ActionRecord] = field(default_factory=list)
     charges: list[ChargeRecord] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
 
 @dataclass
 class Granted:

@@ -54,7 +54,7 @@ class Grants:
     Attributes
     ----------
     boosts, reservations, requests : mapping
-        By number; boosts and reservations share one sequence. Those that are over stay.
+        By number; boosts and reservations share one sequence. Those that are over stay until `Ledger.prune`.
     drains : mapping
         By the name of the node.
     over : mapping
@@ -69,6 +69,7 @@ class Grants:
     ) -> None:
         contents = database.contents.grants
         self._database = database
+        self._numbers = database.contents.next
         self._save = save
         self._live = live
         self._budgets = Budgets(self._charged_since)
@@ -87,11 +88,23 @@ class Grants:
         with self._database.transaction() as connection:
             return newest_actions(connection, limit)
 
+    def outdated(self, before: int) -> GrantChange:
+        """Return the change that drops what was over, or decided, before a moment."""
+        return GrantChange(
+            boosts={one.id: None for one in self.boosts.values() if one.over < before},
+            reservations={one.id: None for one in self.reservations.values() if one.over < before},
+            requests={
+                one.id: None
+                for one in self.requests.values()
+                if one.decided is not None and one.decided < before
+            },
+        )
+
     # Granting
 
     def boost(self, new: NewBoost, did: ActionRecord, answer: Answer | None = None) -> BoostRecord:
         """Grant extra quota or budget, as the answer to a request if there is one."""
-        record = BoostRecord(id=self._next(), by=did.by, at=did.at, **vars(new))
+        record = BoostRecord(id=self._numbers["grant"], by=did.by, at=did.at, **vars(new))
         self._commit(self._answered(answer, did, record.id, boosts={record.id: record}), did)
         return record
 
@@ -99,7 +112,7 @@ class Grants:
         self, new: NewReservation, did: ActionRecord, answer: Answer | None = None
     ) -> ReservationRecord:
         """Set cards apart, as the answer to a request if there is one."""
-        record = ReservationRecord(id=self._next(), by=did.by, at=did.at, **vars(new))
+        record = ReservationRecord(id=self._numbers["grant"], by=did.by, at=did.at, **vars(new))
         self._commit(self._answered(answer, did, record.id, reservations={record.id: record}), did)
         return record
 
@@ -125,7 +138,7 @@ class Grants:
 
     def ask(self, new: NewRequest, did: ActionRecord) -> RequestRecord:
         """Put a request before those who may grant it."""
-        record = RequestRecord(id=max(self.requests, default=0) + 1, at=did.at, **vars(new))
+        record = RequestRecord(id=self._numbers["request"], at=did.at, **vars(new))
         self._commit(GrantChange(requests={record.id: record}), did)
         return record
 
@@ -185,9 +198,6 @@ class Grants:
     def _charged_since(self, since: int) -> dict[str, int]:
         with self._database.transaction() as connection:
             return charged_since(connection, since)
-
-    def _next(self) -> int:
-        return max((0, *self.boosts, *self.reservations)) + 1
 
     def _answered(
         self, answer: Answer | None, did: ActionRecord, grant: int | None, **granted: dict[int, object]

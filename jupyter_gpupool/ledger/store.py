@@ -404,9 +404,10 @@ class Ledger:
         return self._database.moves(work)
 
     def prune(self, now: int, retention_s: int) -> list[int]:
-        """Drop jobs and sessions that ended more than `retention_s` ago; return their numbers.
+        """Drop what ended more than `retention_s` ago; return the numbers of the jobs and sessions.
 
-        What still has a lease that is not free stays. Numbers are never given again.
+        With them go boosts, reservations and answered requests. What has a lease that is not free stays.
+        Numbers are never given again.
         """
         live = {lease.work for lease in self._live_leases()}
 
@@ -418,9 +419,10 @@ class Ledger:
         jobs = tasks + [job.id for job in self.jobs.values() if job.array is None and old(job)]
         sessions = [session.id for session in self.sessions.values() if old(session)]
         gone = {*jobs, *sessions}
-        if gone:
+        grants = self.grants.outdated(now - retention_s)
+        if gone or grants:
             leases = [lease.id for lease in self.leases.values() if lease.work in gone]
-            self._database.remove(Removal(jobs, sessions, leases, self._next, arrays))
+            self._database.remove(Removal(jobs, sessions, leases, self._next, arrays, grants))
             self._image.forget(jobs, arrays)
         return sorted(gone)
 

@@ -12,6 +12,8 @@ from jupyter_gpupool.ledger.records import SessionRecord
 
 HOLDS_S = 180
 """A server that has said nothing for so long may be gone: what its kernels do is not known then."""
+MOST_SERVERS = 100
+"""Of one user's servers; who names more loses the word of the one that has said nothing for longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +34,28 @@ class Activity:
     """What all servers have said."""
 
     def __init__(self) -> None:
-        self._words: dict[tuple[str, str | None], _Word] = {}
+        self._words: dict[str, dict[str | None, _Word]] = {}
 
     def report(self, user: str, server: str | None, kernels: tuple[Kernel, ...], now: int) -> None:
         """Take a server's word; `server` is its name on the Hub, None where there is no Hub."""
-        old = [key for key, word in self._words.items() if now - word.at > HOLDS_S]
-        for key in old:
-            del self._words[key]
-        self._words[user, server] = _Word(now, kernels)
+        others = [(name, word) for name, word in self._fresh(user, now).items() if name != server]
+        kept = sorted(others, key=lambda said: said[1].at)[1 - MOST_SERVERS :]
+        self._words[user] = {**dict(kept), server: _Word(now, kernels)}
 
     def busy(self, session: SessionRecord, now: int) -> bool | None:
         """Whether a cell runs in a session: in any of a server's kernels, or in its one; None = unknown."""
+        words = self._fresh(session.owner, now)
         if session.server is not None:
-            word = self._words.get((session.owner, session.server.partition("/")[2]))
-            fresh = word is not None and now - word.at <= HOLDS_S
-            return any(kernel.busy for kernel in word.kernels) if word and fresh else None
+            word = words.get(session.server.partition("/")[2])
+            return any(kernel.busy for kernel in word.kernels) if word else None
         own = [
             kernel.busy
-            for (user, _), word in self._words.items()
-            if user == session.owner and now - word.at <= HOLDS_S
+            for word in words.values()
             for kernel in word.kernels
             if kernel.pid is not None and kernel.pid == session.pid
         ]
         return any(own) if own else None
+
+    def _fresh(self, user: str, now: int) -> dict[str | None, _Word]:
+        words = self._words.get(user, {})
+        return {server: word for server, word in words.items() if now - word.at <= HOLDS_S}

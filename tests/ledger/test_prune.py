@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from jupyter_gpupool.ledger.grant_records import ActionRecord, NewBoost, NewRequest, NewReservation
+from jupyter_gpupool.ledger.grants import Answer
 from jupyter_gpupool.scheduler.model import Promise
 from tests.ledger.conftest import start_job
 
@@ -66,3 +70,28 @@ def test_an_environment_goes_with_its_last_job_and_may_come_back(opened, sample,
     assert environments() == 1
     again = ledger.add_job(sample.job(), 100)
     assert opened.reopen().jobs == {late.id: late, again.id: again}
+
+
+def test_grants_and_answered_requests_go_when_they_have_been_over_for_so_long(opened):
+    grants = opened.ledger.grants
+    did = ActionRecord(0, "root", "grant", "Granted.")
+    wish = NewRequest("boost", "ada", "vision", {}, "")
+    for end in (100, 200):
+        grants.boost(NewBoost("vision", 0, end), did)
+        grants.reserve(NewReservation(("SIM-0",), 0, end), did)
+    grants.boost(NewBoost("vision", 0, 900), did)
+    grants.end_boost(5, replace(did, at=100))
+    denied, still_open, late = (grants.ask(wish, did) for _ in range(3))
+    grants.refuse(Answer(denied.id, "No."), replace(did, at=100))
+    grants.refuse(Answer(late.id, "No."), replace(did, at=101))
+    assert opened.ledger.prune(now=160, retention_s=60) == []
+    assert len(grants.boosts) == 3
+    assert opened.ledger.prune(now=161, retention_s=60) == []
+    for look in (lambda: opened.ledger, opened.reopen):
+        there = look().grants
+        assert [*there.boosts, *there.reservations] == [3, 4]
+        assert list(there.requests) == [still_open.id, late.id]
+    opened.ledger.prune(now=1000, retention_s=60)
+    grants = opened.reopen().grants
+    assert (grants.boost(NewBoost("vision", 0, 9), did).id, grants.ask(wish, did).id) == (6, 4)
+    assert len(grants.actions(99)) == 13

@@ -19,7 +19,7 @@ from jupyter_gpupool.ledger.records import StartOrder
 from jupyter_gpupool.ledger.use import CardUse, Use
 from jupyter_gpupool.policy.load import load_policy
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request
-from jupyter_gpupool.service.activity import HOLDS_S, Activity, Kernel
+from jupyter_gpupool.service.activity import HOLDS_S, MOST_SERVERS, Activity, Kernel
 from jupyter_gpupool.service.events import Bus
 from jupyter_gpupool.service.meter import Meter, Seen, measured, seen
 from jupyter_gpupool.service.news import News
@@ -248,6 +248,10 @@ def test_a_server_is_as_busy_as_any_of_its_kernels(open_site: Any) -> None:
     other = site.session(1, pid=78)
     site.kernels(True, None, pid=79)
     assert site.activity.busy(other, site.now) is None
+    for number in range(MOST_SERVERS):
+        site.now += 1
+        site.activity.report("ada", f"made-up-{number}", (), site.now)
+    assert site.activity.busy(session, site.now) is None, "so much said in one user's name is not all kept"
 
 
 def test_the_end_is_announced_a_quarter_of_an_hour_before(open_site: Any) -> None:
