@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jupyter_gpupool.client.phrases import state_text
+from jupyter_gpupool.client.spreadsheet import cell
 from jupyter_gpupool.client.text import Clock, duration, memory, percent, plural, table, thousandths, when
 
 Json = Mapping[str, Any]
@@ -116,7 +117,7 @@ def as_csv(reply: Json, by: str) -> str:
             flat.update(
                 budget_gpu_hours=budget["gpu_hours"], budget_spent_gpu_hours=budget["spent_gpu_hours"]
             )
-        writer.writerow([_cell(flat.get(name)) for name in _FIELDS[by]])
+        writer.writerow([cell(flat.get(name)) for name in _FIELDS[by]])
     return out.getvalue()
 
 
@@ -218,13 +219,6 @@ def _holder(holder: Json, clock: Clock | None) -> Sequence[str]:
         until,
         holder["ended_because"] or "",
     )
-
-
-def _cell(value: object) -> object:
-    """Return a value for a spreadsheet, which must take no name for a formula."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
-        return f"'{value}"
-    return "" if value is None else value
 
 
 _BUSY = Column("#busy", lambda row: "" if row["utilisation"] is None else percent(row["utilisation"]))

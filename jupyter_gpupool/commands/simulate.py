@@ -15,7 +15,7 @@ from jupyter_gpupool.client.arguments import Parser
 from jupyter_gpupool.client.errors import PoolError, Refused
 from jupyter_gpupool.client.text import plural, table
 from jupyter_gpupool.commands import Command, answer, remark
-from jupyter_gpupool.commands.simulating import EXACT, plays
+from jupyter_gpupool.commands.simulating import EXACT, MONTH, plays
 from jupyter_gpupool.devices.base import DevicesError
 from jupyter_gpupool.ledger.errors import LedgerError
 from jupyter_gpupool.policy.problems import PolicyError
@@ -38,7 +38,7 @@ def _arguments(parser: Parser) -> None:
     add("--compare", metavar="FILE", action="append", default=[], help="another policy beside it; repeatable")
     add("--peers", action="store_true", help="beside it, FIFO and EASY backfill without quotas")
     add("--more-cards", metavar="[NODE:]N", action="append", default=[], help="N more cards, in a node")
-    add("--last", metavar="TIME", default="30d", help=f"with {INSTALLED}: how far back (default: 30d)")
+    add("--last", metavar="TIME", help=f"with {INSTALLED}: how far back (default: {MONTH})")
     add("--start", metavar="TIME", help="when it begins (with dates: on their first day; else a Monday)")
     add("--horizon", metavar="TIME", help="how long to play, such as 7d; without it, until all is over")
     add("--from", dest="first", metavar="DATE", help="leave out what is submitted before this day")
@@ -63,6 +63,8 @@ def _run(options: argparse.Namespace) -> int:
         found = plays(options)
         for sentence in found[0].setting.policy.inactive():
             remark(sentence)
+        for file in filter(None, (options.events, options.report, options.export)):
+            _try_to_write(Path(file))
         results = play_all(found)
         _write(options, found[0], results)
     except (WorkloadError, UnitError, DevicesError) as error:
@@ -79,6 +81,17 @@ def _run(options: argparse.Namespace) -> int:
             remark(f"{runs[0].name}: {left_out} left out that could never run. {runs[0].because}")
     answer(options, _reply(options, results), _lines(results))
     return 0
+
+
+def _try_to_write(path: Path) -> None:
+    """Raise OSError for a file that cannot be written, before there is anything to write."""
+    there = path.exists()
+    if there and not (path.is_file() or path.is_dir()):
+        return  # a pipe is opened once
+    with path.open("a"):
+        pass
+    if not there:
+        path.unlink()
 
 
 def _write(options: argparse.Namespace, first: Play, results: list[list[Result]]) -> None:

@@ -33,7 +33,7 @@ from jupyter_gpupool.simulator.quotas import policy_for
 from jupyter_gpupool.simulator.scenarios import MONDAY_9, SCENARIOS, SITE, TYPICAL, Scenario, poisson
 from jupyter_gpupool.simulator.workload import Workload, WorkloadError, between, read_workload, with_limits
 
-EXACT = "exact"
+EXACT, MONTH = "exact", "30d"
 DERIVED = "quota by work"
 ANY_NODE = "more"
 SLOW_START_S, SEEDS = 60, 10
@@ -95,8 +95,17 @@ def moment(text: str, zone: ZoneInfo) -> int:
 
 
 def _source(options: argparse.Namespace, zone: ZoneInfo) -> Source:
+    if options.last and options.workload != INSTALLED:
+        raise UnitError(
+            f"--last {options.last} says how far back {INSTALLED} goes, not {options.workload}.",
+            "Leave it out; --from and --until cut what has dates.",
+        )
     scenario = SCENARIOS.get(options.workload)
     if scenario is not None:
+        if options.first or options.until:
+            raise UnitError(
+                f"--from and --until do not cut {options.workload}.", "For less of it: --horizon 2d."
+            )
         return _of_scenario(options, scenario)
     if options.workload == INSTALLED:
         return _of_installed(options, zone)
@@ -114,7 +123,9 @@ def _of_installed(options: argparse.Namespace, zone: ZoneInfo) -> Source:
     """Return the past of the pool that the environment names, on its cards, under its policy."""
     config = ServiceConfig.from_environment(simulate=options.simulate)
     until = int(time.time())
-    workload = installed(config.ledger_file, until - parse_duration(options.last, what="--last"), until)
+    workload = installed(
+        config.ledger_file, until - parse_duration(options.last or MONTH, what="--last"), until
+    )
     pool, file = _pool(options, open_pool(config.simulate)), config.policy_file
 
     def policy() -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import get_args
 from zoneinfo import ZoneInfo
 
+from jupyter_gpupool.client.spreadsheet import cell, read_cell
 from jupyter_gpupool.policy.units import UnitError, parse_count, parse_duration, parse_size
 from jupyter_gpupool.scheduler.model import Kind, Mib, Seconds
 
@@ -126,8 +127,9 @@ def write_workload(path: Path, workload: Workload) -> None:
             if workload.start is not None:
                 at = datetime.fromtimestamp(workload.start + task.submit, UTC).isoformat()
             memory, resumable = f"{task.mib}MiB" if task.mib else "", "yes" if task.resumable else "no"
-            what = (task.gpus if not task.mib else "", memory, task.group, task.user, task.priority or "")
-            rows.writerow((at, task.duration, task.limit, *what, task.kind, resumable, task.window or ""))
+            what = (task.gpus if not task.mib else "", memory, task.group, task.user, task.priority)
+            row = (at, task.duration, task.limit, *what, task.kind, resumable, task.window)
+            rows.writerow(map(cell, row))
 
 
 def _read_own(name: str, rows: csv.DictReader[str], zone: ZoneInfo) -> Workload:
@@ -211,7 +213,7 @@ def _each(name: str, rows: csv.DictReader[str], task_of: Callable[[Row], Task]) 
         try:
             if None in row:
                 raise UnitError("there are more values than columns.", "Put text with a comma in quotes.")
-            yield task_of({column: (value or "").strip() for column, value in row.items()})
+            yield task_of({column: read_cell((value or "").strip()) for column, value in row.items()})
         except UnitError as error:
             raise WorkloadError(f"{name}, line {rows.line_num}: {error}") from None
 

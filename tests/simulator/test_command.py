@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jupyter_gpupool.app import main
+from jupyter_gpupool.commands import simulate as command
 
 WORK = """\
 submit,duration,limit,gpus,group,user,kind
@@ -174,7 +175,8 @@ def test_it_begins_when_one_says(simulate: Callable[..., Said]) -> None:
         (("work.csv", "--simulate", "many"), "does not describe a simulated pool"),
         (("work.csv", "--horizon", "soon"), "--horizon"),
         (("work.csv", "--limits", "0.5"), "--limits 0.5"),
-        (("work.csv", "--events", "no/such/folder"), "no/such/folder"),
+        (("work.csv", "--last", "6h"), "--last 6h says how far back installed goes, not work.csv"),
+        (("site-split", "--until", "2017-09-18"), "do not cut site-split.*--horizon"),
         (("work.csv", "--simulate", "1x2x8GiB"), "and the pool has 2"),
     ],
 )
@@ -184,6 +186,23 @@ def test_a_mistake_is_one_sentence(simulate: Callable[..., Said], words: tuple[s
     assert said.out == ""
     assert "Traceback" not in said.err
     assert re.search(says, said.err), said.err
+
+
+@pytest.mark.parametrize("option", ["--events", "--report", "--export"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_played(
+    simulate: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(command, "play_all", None)
+    for file, why in (("no/such/folder", "No such file or directory"), (".", "Is a directory")):
+        said = simulate("work.csv", option, file)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"{file} cannot be written: {why}."), said.err
+    Path("there").write_text("kept")
+    with pytest.raises(TypeError):
+        simulate("work.csv", option, "there")
+    with pytest.raises(TypeError):
+        simulate("work.csv", option, "new")
+    assert (Path("there").read_text(), Path("new").exists()) == ("kept", False)
 
 
 class _Page(HTMLParser):

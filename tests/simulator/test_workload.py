@@ -14,6 +14,7 @@ from jupyter_gpupool.simulator.workload import (
     between,
     read_workload,
     with_limits,
+    write_workload,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -43,6 +44,14 @@ def test_own_columns_have_defaults_and_units(tmp_path: Path) -> None:
         Task(0, 60, 60, 1),
         Task(90, 3600, 7200, 2, 0, "vision", "ada", "high", "job", True, "night"),
     )
+
+
+def test_what_is_written_is_read_again_and_no_name_in_it_is_a_formula(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    tasks = (Task(5, 60, 90, group="=1+1", user="@ada", mib=4096), Task(9, 60, 60, 2, priority="-low"))
+    write_workload(path, Workload("w.csv", tasks))
+    assert path.read_text().splitlines()[1] == "5,60,90,,4096MiB,'=1+1,'@ada,,job,no,"
+    assert read_workload(path, ZoneInfo("UTC")).tasks == tasks
 
 
 def test_two_kinds_of_trace_are_known_by_their_columns(tmp_path: Path) -> None:
