@@ -72,7 +72,7 @@ def standing(job: Json, clock: Clock | None = None, *, state_shown: bool = False
     array = job.get("array")
     if array and state not in ENDED:
         waits = f"; {_standing_in_queue(job, clock)}" if job.get("waiting") else ""
-        return f"{states_text(array)}{waits}"
+        return f"{states_text(array, state if state_shown else '')}{waits}"
     if state in ("queued", "held"):
         return _standing_in_queue(job, clock)
     if state in ENDED:

@@ -60,10 +60,16 @@ def tasks_text(array: Json) -> str:
     return f"{plural(array['count'], 'task')}: {array['tasks']}{at_once}"
 
 
-def states_text(array: Json) -> str:
-    """Say how the tasks of an array stand: ``8 running, 90 waiting, 2 completed``."""
+def states_text(array: Json, shown: str = "") -> str:
+    """Say how the tasks of an array stand: ``8 running, 90 waiting, 2 completed``.
+
+    Where a state is `shown` already, its tasks come first: ``8 of 100 tasks, 90 waiting, 2 completed``.
+    """
     states = array["states"]
-    parts = [f"{states[name]:,} {_WORDS.get(name, name)}" for name in _ORDER if states.get(name)]
+    parts = [f"{states[shown]:,} of {plural(array['count'], 'task')}"] if states.get(shown) else []
+    parts += [
+        f"{states[name]:,} {_WORDS.get(name, name)}" for name in _ORDER if states.get(name) and name != shown
+    ]
     return ", ".join(parts)
 
 

@@ -85,16 +85,7 @@ class Limits:
         """Return what one user of a group may hold: the group's limits, with the user's own above them."""
         general = self.groups[group].user
         own = self._snapshot.users.get(user)
-        if own is None:
-            return general
-        return UserLimits(
-            gpu_milli=general.gpu_milli if own.gpu_milli is None else own.gpu_milli,
-            sessions=general.sessions if own.sessions is None else own.sessions,
-            session_time=general.session_time if own.session_time is None else own.session_time,
-            running_jobs=general.running_jobs if own.running_jobs is None else own.running_jobs,
-            queued_jobs=general.queued_jobs if own.queued_jobs is None else own.queued_jobs,
-            job_time=general.job_time if own.job_time is None else own.job_time,
-        )
+        return general if own is None else own.over(general)
 
     # -- who is inside quota
 

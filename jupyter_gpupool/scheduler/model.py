@@ -149,6 +149,17 @@ class UserLimits:
     queued_jobs: int | None = None
     job_time: Seconds | None = None
 
+    def over(self, general: UserLimits) -> UserLimits:
+        """Return these limits, and where they say nothing the general ones."""
+        return UserLimits(
+            gpu_milli=general.gpu_milli if self.gpu_milli is None else self.gpu_milli,
+            sessions=general.sessions if self.sessions is None else self.sessions,
+            session_time=general.session_time if self.session_time is None else self.session_time,
+            running_jobs=general.running_jobs if self.running_jobs is None else self.running_jobs,
+            queued_jobs=general.queued_jobs if self.queued_jobs is None else self.queued_jobs,
+            job_time=general.job_time if self.job_time is None else self.job_time,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -73,10 +73,6 @@ class Rules:
         self._busy: dict[int, int] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def idle_since(self, session: int) -> int | None:
-        """Return since when a session has done nothing; None = it works, or nobody knows."""
-        return self._idle.get(session)
-
     # -- looking -------------------------------------------------------------------------------------
 
     async def look(self) -> None:

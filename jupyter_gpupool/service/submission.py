@@ -54,11 +54,7 @@ class Rules:
 def limits_of(frame: Frame, group: str, user: str) -> UserLimits:
     """Return a user's limits in a group: the user's own numbers before the group's."""
     common = frame.groups[group].user if group in frame.groups else UserLimits()
-    own = frame.users.get(user, UserLimits())
-    found = {name: getattr(own, name) for name in UserLimits.__slots__}
-    return UserLimits(
-        **{name: getattr(common, name) if value is None else value for name, value in found.items()}
-    )
+    return frame.users.get(user, UserLimits()).over(common)
 
 
 @contextmanager

@@ -24,10 +24,13 @@ def sees_names(policy: Policy, who: Identity) -> bool:
 
 def manages(policy: Policy, who: Identity, group: str) -> bool:
     """Whether somebody may control the work of a group: its managers may, and those of groups above it."""
-    if "manage" not in who.scopes:
-        return False
+    return "manage" in who.scopes and is_manager(policy, who.user, group)
+
+
+def is_manager(policy: Policy, user: str, group: str) -> bool:
+    """Whether the policy names a user as a manager of a group, or of one above it."""
     while found := policy.groups.get(group):
-        if who.user in found.managers:
+        if user in found.managers:
             return True
         group = found.parent
     return False

@@ -50,6 +50,11 @@ def test_the_numbers_of_tasks(text: str, found: list[int]) -> None:
 
 def test_how_its_tasks_stand() -> None:
     assert states_text(TASKS) == "4 running, 40 waiting, 6 completed"
+    assert states_text(TASKS, "running") == "4 of 50 tasks, 40 waiting, 6 completed"
+    one = {"count": 1, "states": {"starting": 1}}
+    assert states_text(one, "starting") == "1 of 1 task"
+    mixed = {"count": 3, "states": {"starting": 2, "stopping": 1}}
+    assert states_text(mixed, "stopping") == "1 of 3 tasks, 2 starting"
     assert states_text({"states": {"timed_out": 1, "held": 1200}}) == "1,200 held, 1 timed out"
 
 
@@ -64,9 +69,8 @@ def test_it_is_shown_as_one() -> None:
     assert "  array       50 tasks: 0-99:2, at most 4 at once" in lines
     assert "  after       9" in lines
     assert "  retries     1 of 2 used" in lines
-    assert any(
-        line.strip().startswith("standing    4 running, 40 waiting, 6 completed; 3 jobs") for line in lines
-    )
+    standing = "  standing    4 of 50 tasks, 40 waiting, 6 completed; 3 jobs"
+    assert any(line.startswith(standing) for line in lines)
     why = render.why(array())
     assert why[:2] == ["Array 12 is running.", "4 running, 40 waiting, 6 completed."]
     rows = render.jobs([array(), samples.running(id=15, **TASK)])

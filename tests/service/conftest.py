@@ -31,6 +31,7 @@ from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.main import run
 from jupyter_gpupool.service.scopes import ADMINISTRATOR
+from tests.service.granting import Pool
 
 ENDED = ("completed", "failed", "cancelled", "timed_out")
 BASIC = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -250,6 +251,19 @@ def spawn(home: Home) -> Iterator[Callable[..., Process]]:
         running.append(Process(home, "1x1x8GiB"))
     for service in running:
         service.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_pool(start_once: Start) -> Pool:
+    """Start a pool for grants that the tests of a module share."""
+    return Pool(start_once)
+
+
+@pytest.fixture
+def pool(shared_pool: Pool) -> Iterator[Pool]:
+    """Give a pool for grants, in which nothing is left by another test."""
+    yield shared_pool
+    shared_pool.clear()
 
 
 def spawner(peer: Peer) -> Identity:

@@ -228,11 +228,14 @@ def test_what_is_not_known_is_not_idle(open_site: Any) -> None:
 def test_a_device_in_use_is_work_and_one_that_tells_nothing_is_not_idle(open_site: Any) -> None:
     pool = RealPool()
     site = open_site("sessions: {idle_after: 1h, idle_action: stop}\n", pool)
-    session = site.session()
-    for busy, idle in ((Load(), False), (Load(10), False), (Load(0), True)):
-        pool.busy = {"SIM-node1-0": busy}
-        site.pass_(120, busy=False)
-        assert (site.rules.idle_since(session.id) is not None) == idle
+    site.session()
+    for load in (Load(), Load(10)):
+        pool.busy = {"SIM-node1-0": load}
+        site.pass_(2 * HOUR, busy=False, step=120)
+        assert (site.said(), site.ended) == ([], []), load
+    pool.busy = {"SIM-node1-0": Load(0)}
+    site.pass_(2 * HOUR, busy=False, step=120)
+    assert [how for how, _ in site.ended] == ["stop"]
 
 
 def test_a_server_is_as_busy_as_any_of_its_kernels(open_site: Any) -> None:

@@ -5,6 +5,7 @@ Owns: granting, listing and ending them. Never: who may (see `granting`).
 
 from __future__ import annotations
 
+from jupyter_gpupool.ledger.grant_records import BoostRecord
 from jupyter_gpupool.scheduler.quota import GPU
 from jupyter_gpupool.scheduler.words import amount_text
 from jupyter_gpupool.service.call import Call
@@ -14,6 +15,7 @@ from jupyter_gpupool.service.grant_views import boost_reply
 from jupyter_gpupool.service.grant_wire import BoostRequest
 from jupyter_gpupool.service.granting import Desk, new_boost, words
 from jupyter_gpupool.service.handlers.desk import changed, desk_of, did
+from jupyter_gpupool.service.visibility import is_manager
 
 
 async def list_boosts(call: Call[None]) -> BoostsReply:
@@ -34,13 +36,13 @@ async def grant(call: Call[BoostRequest]) -> BoostReply:
 
 
 async def end(call: Call[None]) -> BoostReply:
-    """End a boost early: an administrator any, a manager one that the own group gives."""
+    """End a boost early: an administrator any, a manager one that managers of the own group have granted."""
     desk = desk_of(call)
     boosts = desk.ledger.grants.boosts
     known = boosts.get(call.id)
     if known is None:
         raise not_found(f"boost {call.id}", "List them with: jupyter gpupool boost")
-    if not desk.manages(known.giver or known.group) or (known.giver is None and not _own(known.user, desk)):
+    if not desk.manages(known.giver or known.group) or not (desk.who.admin or _by_a_manager(known, desk)):
         raise forbidden(f"Boost {known.id} was granted by {known.by}; it is not yours to end.")
     record = desk.ledger.grants.end_boost(known.id, did(call, "end boost", f"Boost {known.id} ended."))
     changed(call)
@@ -57,6 +59,7 @@ def oversubscribed(desk: Desk) -> list[str]:
     return [f"The groups are now owed {owes} and the pool has {has}: work inside quota may have to wait."]
 
 
-def _own(user: str | None, desk: Desk) -> bool:
-    """Whether a boost that no group gives is one that a manager could have granted."""
-    return desk.who.admin or user is not None
+def _by_a_manager(known: BoostRecord, desk: Desk) -> bool:
+    """Whether a manager may have granted it: out of a group's quota, or more of it to one user."""
+    by_user = known.user is not None and is_manager(desk.policy, known.by, known.group)
+    return known.giver is not None or by_user
