@@ -1,18 +1,23 @@
 """The schema's version: refuses a newer one, upgrades an older one.
 
-Owns the list of revisions. Alembic is loaded only when there is something to upgrade, so that an ordinary
-start does not pay for it.
+Owns the list of revisions. Alembic is loaded only when there is something to upgrade: neither an ordinary
+start nor the first one pays for it.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
+from jupyter_gpupool.ledger import tables
 from jupyter_gpupool.ledger.errors import LedgerError
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Oldest first; the last is what `tables` describes."""
 HEAD = REVISIONS[-1]
+_VERSION = text(
+    "CREATE TABLE alembic_version "
+    "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
 
 
 def revision(connection: Connection) -> str | None:
@@ -39,6 +44,11 @@ def upgrade(connection: Connection, to: str = HEAD) -> None:
             f"The ledger was written by a newer jupyter-gpupool (schema {present}; this version knows up to "
             f"{HEAD}): install that version again, or set another GPUPOOL_HOME."
         )
+    if present is None and to == HEAD:
+        tables.metadata.create_all(connection, checkfirst=False)
+        connection.execute(_VERSION)
+        connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+        return
     from alembic import command
     from alembic.config import Config
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from tornado.iostream import StreamClosedError
@@ -47,6 +48,12 @@ IdentifyRequest = Callable[["Endpoint"], Awaitable[Identity]]
 """How a listener finds out who asks; raises ApiError."""
 
 
+@cache
+def describe() -> dict[str, Any]:
+    """Return the OpenAPI document, made when somebody asks for it first."""
+    return document(ROUTES)
+
+
 def application(
     service: Service,
     identify: IdentifyRequest,
@@ -67,7 +74,7 @@ def application(
     more, settings
         More handlers, and the application's settings.
     """
-    service.document = document(ROUTES)
+    service.describe = describe
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route

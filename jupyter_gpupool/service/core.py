@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,7 @@ class Service:
     ownership: str = ""
     keep_jobs: bool = True
     retire: bool = False
-    document: dict[str, Any] = field(default_factory=dict)
+    describe: Callable[[], dict[str, Any]] = dict
 
     @property
     def description(self) -> str:

@@ -50,6 +50,25 @@ def test_from_each_revision_a_ledger_opens_with_the_tables_of_today(tmp_path, sa
         assert differences(connection) == []
 
 
+def columns(connection):
+    """Name, type, whether it may be null, and place in the key of each column of each table."""
+    found = {}
+    for table in sa.inspect(connection).get_table_names():
+        for _, name, type_, required, _, key in connection.execute(sa.text(f'PRAGMA table_info("{table}")')):
+            found[table, name] = (type_.upper(), required, key)
+    return found
+
+
+def test_a_new_ledger_is_made_like_one_that_was_upgraded_step_by_step(tmp_path):
+    made = []
+    for steps in (REVISIONS, [HEAD]):
+        with connect(tmp_path / f"{len(steps)}.sqlite") as connection, connection.begin():
+            for step in steps:
+                upgrade(connection, step)
+            made.append(columns(connection))
+    assert made[0] == made[1]
+
+
 def test_a_difference_would_be_seen():
     with sa.create_engine("sqlite://").connect() as connection:
         tables.metadata.create_all(connection)

@@ -106,7 +106,7 @@ async def metrics(call: Call[None]) -> Bytes:
 
 async def openapi(call: Call[None]) -> dict[str, Any]:
     """Return the description of this interface."""
-    return call.service.document
+    return await aside(call.service.describe)
 
 
 async def events(call: Call[None]) -> None:
