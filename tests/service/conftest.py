@@ -25,6 +25,7 @@ from jupyter_gpupool.client.errors import ServiceDown
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.client.peercred import Peer
 from jupyter_gpupool.client.transport import Connection
+from jupyter_gpupool.commands.demo.hub import end_jobs
 from jupyter_gpupool.engines.base import Started, WorkSpec
 from jupyter_gpupool.engines.local.engine import LocalEngine
 from jupyter_gpupool.service.config import ServiceConfig
@@ -247,10 +248,10 @@ def spawn(home: Home) -> Iterator[Callable[..., Process]]:
         return running[-1]
 
     yield begin
-    if running and running[-1].process.poll() is not None:
-        running.append(Process(home, "1x1x8GiB"))
     for service in running:
         service.stop()
+    if running and running[-1].process.returncode != 0:  # it was killed
+        asyncio.run(end_jobs(home.path))
 
 
 @pytest.fixture(scope="module")
