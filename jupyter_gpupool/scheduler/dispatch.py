@@ -72,14 +72,14 @@ class Dispatch:
             if self._changed:
                 shortlist.look_again()
             elif self._eased:
-                shortlist.measure()
+                shortlist.ease()
             candidate = shortlist.candidate(self._precedence.ahead)
             if candidate is None:
                 break
             if not shortlist.ranks(candidate):
                 return False
         self.promises.repair()
-        return not (self._freed and shortlist.any_hopeful(self.order))
+        return not (self._freed and shortlist.any_fits(self.order))
 
     def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
         """Yield works in order; promises that were moved are repaired before the next job."""

@@ -27,6 +27,7 @@ class Estate:
         }
         self.resources = [quota.COUNT, *sorted(named)]
         self.trees = {name: quota.QuotaTree(self.groups, name, _total(snapshot, name)) for name in named}
+        self._chains: dict[str, tuple[str, ...]] = {}
         self.models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
 
     def of(self, snapshot: Snapshot) -> bool:
@@ -39,6 +40,18 @@ class Estate:
             and mine.partitions is snapshot.partitions
             and _claiming(snapshot) <= self.groups.keys()
         )
+
+    def upward(self, group: str) -> tuple[str, ...]:
+        """Return a group and its ancestors below the pool, from the group up."""
+        found = self._chains.get(group)
+        if found is None:
+            chain: list[str] = []
+            name = group
+            while name in self.groups:
+                chain.append(name)
+                name = self.groups[name].parent
+            found = self._chains[group] = tuple(chain)
+        return found
 
 
 def _claiming(snapshot: Snapshot) -> set[str]:

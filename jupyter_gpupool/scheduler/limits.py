@@ -71,6 +71,7 @@ class Limits:
         self._all: list[Held] = []
         self._by_group: dict[str, list[Held]] = {}
         self._by_user: dict[str, list[Held]] = {}
+        self._by_branch: dict[str, list[Held]] = {}
         self._accounts = {
             name: Accounts(tree, partial(self._spans, name)) for name, tree in self.trees.items()
         }
@@ -91,11 +92,7 @@ class Limits:
 
     def upward(self, group: str) -> tuple[str, ...]:
         """Return a group and its ancestors below the pool, from the group up."""
-        chain: list[str] = []
-        while group in self.groups:
-            chain.append(group)
-            group = self.groups[group].parent
-        return tuple(chain)
+        return self.estate.upward(group)
 
     def subtree(self, group: str) -> Mapping[str, int]:
         """Return what a group owns with what those below it lend, of each resource that it names."""
@@ -345,11 +342,10 @@ class Limits:
             found = self._profiles[key] = Profile(CHARGE_UNIT * budget.capacity - spent)
             if budget.ends:
                 found.book(budget.ends[0], FOREVER, -spent)
-            for claim, placement, end in self._all:
-                if self._below(group, claim):
-                    for line in self._budgets(self.key(claim)):
-                        if line.cap.owner == group:
-                            line.book(placement.gpu_milli, BEGIN, end)
+            for claim, placement, end in self._by_branch.get(group, ()):
+                for line in self._budgets(self.key(claim)):
+                    if line.cap.owner == group:
+                        line.book(placement.gpu_milli, BEGIN, end)
         return found
 
     def _early(self, scope: Scope, kind: str) -> Seconds:
@@ -368,6 +364,8 @@ class Limits:
         self._all.append(held)
         self._by_group.setdefault(claim.group, []).append(held)
         self._by_user.setdefault(claim.user, []).append(held)
+        for name in self.upward(claim.group) if self._snapshot.budgets else ():
+            self._by_branch.setdefault(name, []).append(held)
 
     def _spans(self, resource: str, group: str) -> Iterator[Span]:
         for claim, placement, end in self._by_group.get(group, ()):

@@ -181,11 +181,14 @@ class Reach(Line):
     ) -> list[Interval]:
         """List when something may start, at `after` or later; perhaps without what opens from `before` on."""
         last = min(until, before + length)
-        cuts = {first for first, _, _ in self.profile.levels(after, last)} | self._cuts(after, last)
+        lacking = need - self.beyond
         free = Profile(0)
-        for first, following in pairwise([*sorted(cuts), FOREVER]):
-            free.book(first, following, -self.free(first))
-        return free.openings(need, length, after, until, before)
+        for cut, end in pairwise([*sorted(self._cuts(after, last)), last]):
+            least = lacking - self._keeps(cut)
+            for first, following, left in self.profile.levels(cut, end):
+                if left < least:
+                    free.book(first, following, 1)
+        return free.openings(0, length, after, until, before)
 
     def _keeps(self, time: Seconds) -> int:
         """Return what is unused at `time` of what is kept."""

@@ -49,6 +49,16 @@ class Precedence:
             return f"job {work.id} of higher class {work.priority}"
         return ""
 
+    def price(self, work: Work) -> int | None:
+        """Return the value of a job's class if lower ones give way to it; None if they do not."""
+        return self._value(work) if self._pays(work) else None
+
+    def may_give_way(self, other: Work, price: int | None) -> bool:
+        """Say whether the promise of `other` could give way to some job whose class is of that `price`."""
+        if other.kind != "job" or other.id in self.ahead:
+            return False
+        return not self._is_inside(other) or (price is not None and self._value(other) < price)
+
     def takes_back(self, work: Work, other: Work) -> str:
         """Return the same for a job for which others are asked to stop."""
         return self.overtakes(work, other) and f"reclaim for job {work.id} of {work.group}"

@@ -126,6 +126,20 @@ class Promises:
             self._release(promise)
         return lifted
 
+    @contextmanager
+    def without(self, lifted: Iterable[Promise]) -> Iterator[None]:
+        """Take promises off the board for a look at it; they are as they were afterwards."""
+        off = [*lifted]
+        for promise in off:
+            self._book(promise, -1)
+        yield
+        for promise in off:
+            self._book(promise, 1)
+
+    def reserved(self, gives_way: Callable[[Work], bool]) -> list[Promise]:
+        """Return the promises of those that give way."""
+        return [promise for promise in self._reserved.values() if gives_way(self._works[promise.work])]
+
     def put_back(self, lifted: Iterable[Moved]) -> None:
         """Reserve lifted promises again; those that no longer fit are moved later, for their cause."""
         for promise, cause in lifted:

@@ -7,15 +7,15 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from operator import le
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.card import NOBODY, Card
+from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Seconds, Work
-from jupyter_gpupool.scheduler.placement import Shelf
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import CPUS, GPU
@@ -29,14 +29,15 @@ FEW = 8
 class Room:
     """What is free in one node of a bay: so many whole cards, so large a piece, for so long.
 
-    It is there for those whom the reservations `serving` serve.
+    `lasts` says for how long one card is free, two are, and so on; a piece is for as long as the first. It is
+    there for those whom the reservations `serving` serve.
     """
 
     idle: int
     mib: Mib
     cpus: int
     memory: Mib
-    lasts: Seconds
+    lasts: tuple[Seconds, ...]
     serving: frozenset[int] = NOBODY
 
     def within(self, other: Room) -> bool:
@@ -46,9 +47,18 @@ class Room:
             and self.mib <= other.mib
             and self.cpus <= other.cpus
             and self.memory <= other.memory
-            and self.lasts <= other.lasts
+            and all(map(le, self.lasts, other.lasts))
             and self.serving >= other.serving
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """All that is free: of each node, without what another node has more of; and the most of all."""
+
+    each: list[Room]
+    idle: int
+    mib: Mib
 
 
 class Shortlist:
@@ -61,6 +71,7 @@ class Shortlist:
         self._precedence = precedence
         self._few = len(board.snapshot.waiting) <= FEW
         self._inside: set[str] = set()
+        self._eased = False
         self._reserved: tuple[Promise, ...] | None = None
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
@@ -110,20 +121,24 @@ class Shortlist:
 
         Who could not start before still cannot, as long as the promises are the same.
         """
-        self.measure()
+        self._measure()
         reserved = self._promises.all()
         if reserved != self._reserved:
             self._reserved = reserved
             self._next = self._next_special = 0
+            self._eased = False
 
-    def measure(self) -> None:
+    def ease(self) -> None:
         """Take note of a promise that came sooner: some of the room may last longer now."""
-        self._due = self._promises.due(self._board.time)
+        self._eased = True
+        self._measure()
+
+    def _measure(self) -> None:
+        self._due = self._promises.any_due()
         if self._few:
             return
         self._rooms = self._read()
-        self._idle = max((room.idle for room in self._rooms), default=-1)
-        self._mib = max((room.mib for room in self._rooms), default=0)
+        self._roomier: dict[int | None, Rooms] = {}
 
     def matters(self, work: Work) -> bool:
         """Say whether something could come of the turn of `work`."""
@@ -147,46 +162,47 @@ class Shortlist:
             if work.id not in served and self._is_hopeful(work):
                 return work
             self._next += 1
+        if self._eased:
+            self._eased, self._next = False, 0
+            return self.candidate(served)
         return None
 
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
         return work.group in self._inside
 
-    def any_hopeful(self, works: Iterable[Work]) -> bool:
-        """Say whether some of these jobs could start at this moment."""
-        return any(work.kind == "job" and self._is_hopeful(work) for work in works)
+    def any_fits(self, works: Iterable[Work]) -> bool:
+        """Say whether some of these jobs, which were passed over, fit at this moment."""
+        return any(work.kind == "job" and self._could_start(work) and self._fits(work) for work in works)
 
     def _looks_hopeful(self, work: Work) -> bool:
-        return (
-            self._could_start(work)
-            or (self._clearing.anybody and self._could_take(work))
-            or self._could_replace(work)
-        )
+        return self._could_start(work) or (self._clearing.anybody and self._could_take(work))
 
     def _is_hopeful(self, work: Work) -> bool:
-        return (
-            (self._could_start(work) and self._would_start(work))
-            or (self._clearing.anybody and self._could_take(work))
-            or self._could_replace(work)
+        return (self._could_start(work) and self._would_start(work)) or (
+            self._clearing.anybody and self._could_take(work) and self._would_take(work)
         )
 
-    def _could_replace(self, work: Work) -> bool:
-        """Say whether a promise that takes room now might give way to a job."""
-        if not self._due or work.kind == "session" or work.held or work.invalid or work.after:
-            return False
-        if self._board.gate(work, self._board.time) != self._board.time or not self._may_run_more(work):
-            return False
-        return any(self._precedence.overtakes(work, other) for other in self._due)
-
     def _would_start(self, work: Work) -> bool:
-        """Try whether `work` would start if it were its turn."""
-        board = self._board
+        """Try whether `work` would start if it were its turn: perhaps before promises that give way to it."""
+        if self._fits(work):
+            return True
+        precedence, promises = self._precedence, self._promises
+        if promises.get(work.id) is not None or not precedence.may_overtake(work):
+            return False
+        if not (self._due or self._board.fits_for_a_moment(work)):
+            return False
+        lifted = promises.reserved(lambda other: bool(precedence.overtakes(work, other)))
+        with promises.without(lifted):
+            return self._fits(work)
+
+    def _fits(self, work: Work) -> bool:
+        """Say whether `work` fits at this moment, without its own promise."""
+        board, own = self._board, self._promises.get(work.id)
         if board.gate(work, board.time) != board.time:
             return False
-        if work.id in self._promises.carried or self._precedence.may_overtake(work):
-            return board.fits_for_a_moment(work)
-        return isinstance(board.attempt(work), Placement)
+        with self._promises.without([own] if own else []):
+            return isinstance(board.attempt(work), Placement)
 
     def _could_take(self, work: Work) -> bool:
         """Say whether others could be asked to stop for `work`."""
@@ -200,15 +216,23 @@ class Shortlist:
             self._board, work
         )
 
+    def _would_take(self, work: Work) -> bool:
+        """Look whether there would be room, sooner than is promised to it, if others were asked to stop."""
+        own = self._promises.get(work.id)
+        lifted = self._promises.reserved(lambda other: bool(self._precedence.takes_back(work, other)))
+        with self._promises.without([*lifted, own] if own else lifted):
+            if lifted and isinstance(self._board.attempt(work), Placement):
+                return True
+            room = self._clearing.room(work)
+        return room is not None and (own is None or room.start < own.start)
+
     def _could_start(self, work: Work) -> bool:
         if self._few:
             return not (work.held or work.invalid or work.after)
-        if not self._rooms:
-            return False
-        request = work.request
+        request, rooms = work.request, self._rooms_for(work)
         gpus, mib = request.gpus, request.gpu_mib
         spread = gpus > self._largest
-        if (gpus > self._idle and not (spread and self._idle == self._largest)) or mib > self._mib:
+        if (gpus > rooms.idle and not (spread and rooms.idle == self._largest)) or mib > rooms.mib:
             return False
         without_cards = self._without_gpus if self._board.limits.may_borrow(work) else self._without_owed
         if work.group in (without_cards if gpus or mib or request.share else self._without_cpus):
@@ -218,16 +242,28 @@ class Shortlist:
         promised = work.id in self._promises.carried
         cards = min(gpus, self._largest)
         serving = self._board.floor.serving(work.group, work.user)
-        for room in self._rooms:
+        for room in rooms.each:
             if (
                 cards <= room.idle
                 and room.serving <= serving
                 and mib <= room.mib
-                and (promised or work.limit <= room.lasts or self._precedence.may_overtake(work))
+                and (promised or work.limit <= room.lasts[max(cards, 1) - 1])
                 and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
             ):
                 return self._may_run_more(work)
         return False
+
+    def _rooms_for(self, work: Work) -> Rooms:
+        """Return what is free, for a job that goes before promises without those that might give way."""
+        if not self._precedence.may_overtake(work):
+            return self._rooms
+        price = self._precedence.price(work)
+        found = self._roomier.get(price)
+        if found is None:
+            lifted = self._promises.reserved(lambda other: self._precedence.may_give_way(other, price))
+            with self._promises.without(lifted):
+                found = self._roomier[price] = self._read()
+        return found
 
     def _is_due(self, work: Work) -> bool:
         """Say whether `work` is tried in any case: a session, or promised for now."""
@@ -254,36 +290,31 @@ class Shortlist:
             and not (work.held or work.invalid or work.after)
         )
 
-    def _read(self) -> list[Room]:
-        """Read what is free for jobs in each node, without what another node has more of."""
-        now, partitions = self._board.time, self._board.snapshot.partitions
+    def _read(self) -> Rooms:
+        """Read what is free for jobs in each node."""
         rooms: list[Room] = []
+        for room in self._each():
+            if not any(map(room.within, rooms)):
+                rooms = [other for other in rooms if not other.within(room)]
+                rooms.append(room)
+        idle = max((room.idle for room in rooms), default=-1)
+        return Rooms(rooms, idle, max((room.mib for room in rooms), default=0))
+
+    def _each(self) -> Iterator[Room]:
+        now, partitions = self._board.time, self._board.snapshot.partitions
         for shelf in self._board.floor.shelves("job"):
             overcommit = partitions[shelf.bay.partition].cpu_overcommit_milli
             if not shelf.bay.memory:
                 cpus = max((site.cpus.at(now) for site in shelf.bay.sites), default=0)
                 memory = max((site.memory.at(now) for site in shelf.bay.sites), default=0)
-                rooms.append(Room(0, 0, cpus * overcommit // 1000, memory, FOREVER))
+                yield Room(0, 0, cpus * overcommit // 1000, memory, (FOREVER,))
             for site, idle, mib, cards in shelf.open_sites():
-                room = Room(
-                    idle,
-                    mib,
-                    site.cpus.at(now) * overcommit // 1000,
-                    site.memory.at(now),
-                    FOREVER if any(card.only_frees for card in cards) else _longest(shelf, cards, now) - now,
-                    shelf.serving,
-                )
-                if not any(map(room.within, rooms)):
-                    rooms = [other for other in rooms if not other.within(room)]
-                    rooms.append(room)
-        return rooms
+                cpus, memory = site.cpus.at(now) * overcommit // 1000, site.memory.at(now)
+                lasts = sorted((shelf.lasts(card, now) - now for card in cards), reverse=True)
+                yield Room(idle, mib, cpus, memory, tuple(lasts), shelf.serving)
 
     def _top(self, group: str) -> str:
         groups = self._board.limits.groups
         while groups[group].parent in groups:
             group = groups[group].parent
         return group
-
-
-def _longest(shelf: Shelf, cards: Iterable[Card], now: Seconds) -> Seconds:
-    return max(shelf.lasts(card, now) for card in cards)
