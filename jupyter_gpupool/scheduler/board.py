@@ -21,6 +21,9 @@ from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
+# Of each option the limit that lacks room; None where cards, CPUs or memory lack, or nobody lends any.
+Bars = tuple[Lack | None, ...]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
@@ -150,11 +153,8 @@ class Board:
         """Return the first limit that lacks room for `work` at this moment, with what is needed of it."""
         return next(iter(self.lacks(work)), None)
 
-    def attempt(self, work: Work) -> Placement | Lack | None:
-        """Place `work` at this moment for its whole limit.
-
-        Returns the placement, or the limit that forbids it, or None when cards, CPUs or memory lack.
-        """
+    def attempt(self, work: Work) -> Placement | Bars:
+        """Place `work` at this moment for its whole limit, or return what bars it from each option."""
         return self._place(work, work.limit)
 
     def fits_for_a_moment(self, work: Work) -> bool:
@@ -239,26 +239,21 @@ class Board:
         self.floor.hold(work, placement, end)
         self.limits.hold(work, placement, end)
 
-    def _place(self, work: Work, length: Seconds) -> Placement | Lack | None:
+    def _place(self, work: Work, length: Seconds) -> Placement | Bars:
         time = self.time
-        first: Lack | None = None
-        shelved = False
+        bars: list[Lack | None] = []
         for option in self.options(work):
             term = option.term(work, time)
-            if term is None:
-                shelved = True
-                continue
-            end = min(time + length, term.back)
-            lack = option.lack(time, end)
-            if lack is not None:
-                first = first or lack
-                continue
-            if option.leaves_headroom(term, time, end):
-                picked = option.shelf.pick(option.size, time, end)
-                if picked is not None:
-                    return _placement(option, picked)
-            shelved = True
-        return None if shelved else first
+            lack = None
+            if term is not None:
+                end = min(time + length, term.back)
+                lack = option.lack(time, end)
+                if lack is None and option.leaves_headroom(term, time, end):
+                    picked = option.shelf.pick(option.size, time, end)
+                    if picked is not None:
+                        return _placement(option, picked)
+            bars.append(lack)
+        return tuple(bars)
 
     def _move_end(self, lease: Lease, end: Seconds) -> None:
         old = self.expected_end(lease)

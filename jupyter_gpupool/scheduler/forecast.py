@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from typing import NamedTuple
 
-from jupyter_gpupool.scheduler.board import Board, Option
+from jupyter_gpupool.scheduler.board import Bars, Board, Option
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse, Reach
 from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
@@ -22,13 +23,23 @@ from jupyter_gpupool.scheduler.timeline import FOREVER, Profile
 
 Lane = tuple[Shelf, ...]
 Place = Profile | Lane  # where work is parked: a limit, or the shelves that would serve it
-Need = Lack | tuple[Size, ...]  # what it needs there
 Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Profile, ...]]
-Parked = tuple[int, Work, Need]  # best first by rank, the first field
 Room = tuple[
     int, int, int, int, int, Seconds
 ]  # number of its shelf; idle cards, MiB, CPUs, memory; until when
 Rooms = dict[Lane, dict[str, list[Room]]]  # by node
+
+
+class Wish(NamedTuple):
+    """What work needs of each shelf of its lane, and the limit that bars it from there at present."""
+
+    sizes: tuple[Size, ...]
+    bars: tuple[Profile | None, ...]
+
+
+ANYTHING = Wish((), ())
+Need = Lack | Wish  # what work needs where it is parked
+Parked = tuple[int, Work, Need]  # best first by rank, the first field
 
 
 class _Queue:
@@ -61,6 +72,9 @@ class _Queue:
     def _measure(self) -> None:
         need = self.works[0][2] if self.works else None
         self.least = need.line.least(need.need) if isinstance(need, Lack) else UNBOUNDED
+
+
+NOWHERE = _Queue(None, [])
 
 
 def forecast(
@@ -131,7 +145,7 @@ class _Walk:
         """Walk from event to event until all have started or nothing more happens."""
         self._left = len(works)
         for rank, work in enumerate(works):
-            self._try(rank, work, None)
+            self._try(rank, work, NOWHERE)
         heapify(self._edges)
         while self._left and (self._events or self._timers or self._edges):
             heaps = (self._events, self._timers, self._edges)
@@ -182,7 +196,7 @@ class _Walk:
         due = []
         while self._timers and self._timers[0][0] == self._board.time:
             _, rank, work = heappop(self._timers)
-            due.append(_Queue(None, [(rank, work, ())]))
+            due.append(_Queue(None, [(rank, work, ANYTHING)]))
         return due
 
     def _wake(self, due: list[_Queue], nodes: Collection[str], profiles: Iterable[Profile]) -> None:
@@ -206,7 +220,7 @@ class _Walk:
             if not (queue.works and self._still(queue, rooms)):
                 continue
             rank, work, _ = queue.works[0]
-            if self._try(rank, work, queue.place):
+            if self._try(rank, work, queue):
                 queue.pop()
                 if work.id in self.found:
                     self._read(rooms, [node for node in self.found[work.id][1].nodes if node in nodes])
@@ -253,34 +267,20 @@ class _Walk:
             return False
         end, options = time + work.limit, self._board.options(work)
         for number, idle, mib, cpus, memory, until in chain.from_iterable(rooms.values()):
-            size = need[number]
+            size = need.sizes[number]
             if (
-                end <= until
+                need.bars[number] is None
+                and end <= until
                 and (size.cards <= idle if size.whole else size.mib <= mib)
                 and size.cpus <= cpus
                 and size.memory <= memory
                 and options[number].open_to(work, time)
-                and self._may_leave(queue, options[number])
             ):
                 return True
         return False
 
-    def _may_leave(self, queue: _Queue, option: Option) -> bool:
-        """Say whether the head would start here or wait at a limit: unless cards are lent to it later.
-
-        Until that limit has more, it need not be tried.
-        """
-        time, work = self._board.time, queue.works[0][1]
-        lack = option.lack(time, time + 1)
-        if lack is None or isinstance(lack.line, Purse):
-            return True
-        if all(one.term(work, time) is not None for one in self._board.options(work)):
-            return True
-        self._lacking.setdefault(lack.line.profile, {})[queue] = None
-        return False
-
-    def _try(self, rank: int, work: Work, place: Place | None) -> bool:
-        """Start `work` at this moment or park it; say whether it left `place`."""
+    def _try(self, rank: int, work: Work, queue: _Queue) -> bool:
+        """Start `work` at this moment or park it; say whether it left `queue`."""
         board = self._board
         gate = board.gate(work, board.time)
         if gate != board.time:
@@ -293,17 +293,34 @@ class _Walk:
             self.found[work.id] = board.time, found
             self._left -= 1
             return True
-        if found is None:
-            lane, sizes = self._lane(work)
-            left = self._park((rank, work, sizes), place, lane)
-            queue = self._parked[lane][_about((rank, work, sizes))]
-            if queue.works[0][1] is work:
-                all(self._may_leave(queue, option) for option in board.options(work))
-            return left
-        if isinstance(found.line, Purse):
-            end = found.line.period_end(board.time)
+        bars = self._barred(work, found)
+        lack = bars[0]
+        if lack is None or any(bar != lack for bar in bars):
+            return self._await_room(rank, work, bars, queue)
+        if isinstance(lack.line, Purse):
+            end = lack.line.period_end(board.time)
             return self._put_off(rank, work, None if end == FOREVER else end)
-        return self._park((rank, work, found), place, found.line.profile)
+        return self._park((rank, work, lack), lack.line.profile, queue) is not queue
+
+    def _barred(self, work: Work, bars: Bars) -> Bars:
+        """Add what bars work also from cards that are not lent to it now: only a change there matters."""
+        if not any(bars):
+            return bars
+        time, options = self._board.time, self._board.options(work)
+        return tuple(bar or one.lack(time, time + 1) for bar, one in zip(bars, options, strict=True))
+
+    def _await_room(self, rank: int, work: Work, bars: Bars, old: _Queue) -> bool:
+        """Park work where any of its cards may come free; its limits have room at once, or may have later."""
+        lane, sizes = self._lane(work)
+        profiles = tuple(None if bar is None else bar.line.profile for bar in bars)
+        queue = self._park((rank, work, Wish(sizes, profiles)), lane, old)
+        if queue.works[0][1] is work:
+            for bar in bars:
+                if bar is not None:
+                    self._lacking.setdefault(bar.line.profile, {})[queue] = None
+                    if isinstance(bar.line, Purse):
+                        self._expect(bar.line.period_end(self._board.time), (), (), (bar.line.profile,))
+        return queue is not old
 
     def _put_off(self, rank: int, work: Work, time: Seconds | None) -> bool:
         """Try `work` again at `time`; None: never."""
@@ -313,16 +330,16 @@ class _Walk:
             heappush(self._timers, (time, rank, work))
         return True
 
-    def _park(self, parked: Parked, old: Place | None, new: Place) -> bool:
-        if new == old:
-            return False
+    def _park(self, parked: Parked, place: Place, old: _Queue) -> _Queue:
+        """Let work wait at a place, if it is not in that queue already; return its queue."""
         shape = _about(parked)
-        queues = self._parked.setdefault(new, {})
+        queues = self._parked.setdefault(place, {})
         queue = queues.get(shape)
         if queue is None:
-            queue = queues[shape] = _Queue(new, [])
-        queue.push(parked)
-        return True
+            queue = queues[shape] = _Queue(place, [])
+        if queue is not old:
+            queue.push(parked)
+        return queue
 
     def _lane(self, work: Work) -> tuple[Lane, tuple[Size, ...]]:
         options = self._board.options(work)
@@ -348,6 +365,7 @@ def _about(parked: Parked) -> object:
     if isinstance(need, Lack):
         whose = work.group if isinstance(need.line, Reach) else ""
         return need.line.cap.what, whose, need.need.bit_length(), length
-    size = need[0]
+    size = need.sizes[0]
     mib, memory = size.mib.bit_length(), size.memory.bit_length()
-    return size.cards, size.whole, mib, size.cpus.bit_length(), memory, length, work.resumable
+    cpus = size.cpus.bit_length()
+    return size.cards, size.whole, mib, cpus, memory, length, work.resumable, need.bars

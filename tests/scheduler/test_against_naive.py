@@ -283,6 +283,13 @@ FOUND = {
         [{}, {"limit": 10, "kind": "session"}, {"limit": 10, "priority": "high"}],
         6,
     ),
+    "what one card's limit bars and another's budget starts when either has room": (
+        {"shape": (1, 2, 1), "new": True, "nested": True, "budget": ("a", 40)},
+        {"b": {"owed": 2, "typed": 1}},
+        [{"limit": 26, "group": "b", "kind": "session"}],
+        [{"limit": 6, "group": "b", "priority": "high", "kind": "session"}],
+        0,
+    ),
 }
 
 
