@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.card import Card
-from jupyter_gpupool.scheduler.floor import Fit
+from jupyter_gpupool.scheduler.floor import Fit, Floor
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
-from jupyter_gpupool.scheduler.limits import ClaimKey
+from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
 from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
-from jupyter_gpupool.scheduler.standing import Standing
+from jupyter_gpupool.scheduler.recall import KEPT, Recall
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 # Of each option the limit that lacks room; None where cards, CPUs or memory lack, or nobody lends any.
@@ -82,16 +82,32 @@ class Option:
 
 
 class Board:
-    """A snapshot laid out on one timeline."""
+    """A snapshot laid out on one timeline, until it is turned to the next."""
 
-    def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
-        standing = standing or Standing()
+    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
         self.snapshot = snapshot
-        self.limits = standing.limits(snapshot, now)
-        self.floor = standing.floor(snapshot, now, self.limits)
+        self.limits = Limits(snapshot, now)
+        self.floor = Floor(snapshot, now, self.limits.resources)
+        self.floor.turn_to(snapshot, now, self.limits.end_of)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
-        self._options_of: dict[int, tuple[Option, ...]] = {}
+        self._options_of: Recall[tuple[Option, ...]] = Recall()
         self._shortened: dict[int, Seconds] = {}
+
+    def serves_also(self, snapshot: Snapshot, now: Seconds) -> bool:
+        """Say whether another snapshot is of the same pool and rules, so that `turn_to` will do."""
+        return self.limits.serves_also(snapshot, now) and self.floor.serves_also(snapshot, now)
+
+    def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
+        """Lay out a later snapshot: what was booked and is no lease of it is taken off."""
+        self.snapshot = snapshot
+        self.limits.turn_to(snapshot, now)
+        self.floor.turn_to(snapshot, now, self.limits.end_of)
+        self._shortened.clear()
+        if snapshot.budgets:
+            self._options = {key: found for key, found in self._options.items() if not key[0].length}
+        if len(self._options) > len(snapshot.waiting) + KEPT:
+            self._options.clear()
+        self._options_of.trim(len(snapshot.waiting))
 
     @property
     def time(self) -> Seconds:
@@ -104,13 +120,14 @@ class Board:
 
     def options(self, work: Work) -> tuple[Option, ...]:
         """Return the bays in which a request could ever be placed; equal requests of one user share them."""
-        found = self._options_of.get(work.id)
+        found = self._options_of.of(work)
         if found is None:
-            key = self.limits.key(work), work.request
-            found = self._options.get(key)
+            claim = self.limits.key(work)
+            found = self._options.get((claim, work.request))
             if found is None:
-                found = self._options[key] = self._resolve(work)
-            self._options_of[work.id] = found
+                found = self._options[claim, work.request] = self._resolve(work)
+            if not claim.length:
+                self._options_of.keep(work, found)
         return found
 
     def measure(self, claim: Claim) -> Mapping[str, int]:

@@ -94,9 +94,9 @@ class Clearing:
             return False
         if not self._preempts(work) and not self._is_owed(work):
             return False
-        if work.limit >= self._failed.get(_about(work), FOREVER) or not self._could_hold(work):
+        if not self._preempts(work) and not self._fits_owed(work):
             return False
-        return self._preempts(work) or self._fits_owed(work)
+        return work.limit < self._failed.get(_about(work), FOREVER) and self._could_hold(work)
 
     def room(self, work: Work) -> Room | None:
         """Find room that comes within the longest grace of any job, by itself or because jobs are asked."""

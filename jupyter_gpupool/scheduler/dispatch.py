@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
-from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.clearing import Clearing
-from jupyter_gpupool.scheduler.feasibility import Feasibility
 from jupyter_gpupool.scheduler.model import Placement, Promise, Seconds, Snapshot, Start, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Moved, Promises
@@ -31,8 +29,9 @@ class Dispatch:
     """
 
     def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
-        self.board = Board(snapshot, now, standing)
-        self.feasible = Feasibility(snapshot, self.board.floor, self.board.limits)
+        standing = standing or Standing()
+        self.board = standing.board(snapshot, now)
+        self.feasible = standing.feasible(self.board)
         self.promises = Promises(self.board, self.eligible)
         self.clearing = Clearing(self.board, self.promises)
         self.starts: list[Start] = []

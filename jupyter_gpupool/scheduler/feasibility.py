@@ -14,6 +14,7 @@ from jupyter_gpupool.scheduler.floor import Fit, Floor, Shape
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
 from jupyter_gpupool.scheduler.lines import CHARGE_UNIT, Lack
 from jupyter_gpupool.scheduler.model import Kind, Reason, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.recall import Recall
 from jupyter_gpupool.scheduler.timeline import FOREVER
 from jupyter_gpupool.scheduler.words import amount_text, decimal, duration_text, size_text
 
@@ -51,9 +52,25 @@ class Feasibility:
         self._bays = floor.everything()
         self._places: dict[Shape, Refusal | tuple[Fit, ...]] = {}
         self._entries: dict[ClaimKey, Refusal | Entry] = {}
+        self._possible: Recall[bool] = Recall()
+
+    def turn_to(self, snapshot: Snapshot) -> None:
+        """Answer for a later snapshot under the same rules, in which budgets may be others."""
+        self._snapshot = snapshot
+        self._possible.trim(len(snapshot.waiting))
+        if snapshot.budgets:
+            self._entries = {key: entry for key, entry in self._entries.items() if not key.length}
 
     def possible(self, work: Work) -> bool:
         """Say whether `work` could ever run."""
+        found = self._possible.of(work)
+        if found is None:
+            found = self._is_possible(work)
+            if not self._limits.key(work).length:
+                self._possible.keep(work, found)
+        return found
+
+    def _is_possible(self, work: Work) -> bool:
         entry, place = self._entry(work), self._place(work)
         if isinstance(entry, Refusal) or isinstance(place, Refusal):
             return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 
 from jupyter_gpupool.scheduler import quota
@@ -30,6 +29,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
+from jupyter_gpupool.scheduler.recall import Recall
 from jupyter_gpupool.scheduler.timeline import BEGIN, Profile
 
 
@@ -83,15 +83,17 @@ class Floor:
         self._complete = len(present) == len(self.cards) and len(usable) == len(snapshot.nodes)
         self.bays = self._lay_out(present, usable)
         self._shapes: dict[tuple[Kind, Request], Shape] = {}
-        self._shape_of: dict[int, Shape] = {}
+        self._shape_of: Recall[Shape] = Recall()
+        self._servings: set[frozenset[int]] | None = None
         self._shelves: dict[tuple[int, Kind, frozenset[int]], Shelf] = {}
         self._seats: dict[int, Seat] = {}
         self._on_node: dict[str, dict[int, tuple[Seconds, int, Mib]]] = {name: {} for name in self._nodes}
         self._touched: set[Card] = set()
         self._touched_nodes: set[str] = set()
-        self.headrooms: dict[str, Headroom] = {}
+        self._reserved = {card for card in self.cards.values() if card.reservations and card.in_bay}
+        self.headrooms = self._headrooms()
 
-    def serves_also(self, snapshot: Snapshot, resources: Sequence[str], now: Seconds) -> bool:
+    def serves_also(self, snapshot: Snapshot, now: Seconds) -> bool:
         """Say whether these are the machines of another snapshot too, so that `turn_to` will do."""
         mine = self._snapshot
         return (
@@ -100,8 +102,8 @@ class Floor:
             and mine.partitions is snapshot.partitions
             and mine.windows is snapshot.windows
             and mine.settings is snapshot.settings
-            and not (mine.reservations or snapshot.reservations)
-            and self._resources == resources
+            and mine.reservations == snapshot.reservations
+            and not any(self.time < one.end <= now for one in snapshot.reservations)
             and self.time <= now
         )
 
@@ -116,7 +118,8 @@ class Floor:
             The expected end of a lease.
         """
         self._snapshot, self.time = snapshot, now
-        self._shape_of.clear()
+        self._servings = None
+        self._shape_of.trim(len(snapshot.waiting))
         leases = {lease.id: lease for lease in snapshot.leases}
         for id_, seat in [*self._seats.items()]:
             lease = leases.get(id_)
@@ -127,24 +130,25 @@ class Floor:
                 self._seat(lease, end_of(lease))
         for node in self._touched_nodes:
             self._reset_node(node)
-        for card in self._touched:
+        for card in self._touched | self._reserved:
             card.reset()
             self.refresh(card)
         for shelf in self._shelves.values() if self._touched else ():
             shelf.forget_chances()
         self._touched.clear()
         self._touched_nodes.clear()
-        self.headrooms = self._headrooms()
+        for headroom in self.headrooms.values():
+            headroom.forget()
 
     def shape(self, work: Work) -> Shape:
         """Resolve a request; equal ones share the answer."""
-        found = self._shape_of.get(work.id)
+        found = self._shape_of.of(work)
         if found is None:
             key = work.kind, work.request
             found = self._shapes.get(key)
             if found is None:
                 found = self._shapes[key] = self._resolve(*key)
-            self._shape_of[work.id] = found
+            self._shape_of.keep(work, found)
         return found
 
     def suits(self, kind: Kind, request: Request, bay: Bay) -> bool:
@@ -210,18 +214,15 @@ class Floor:
 
     def shelves(self, kind: Kind) -> list[Shelf]:
         """Return what is free now in the bays that serve one kind of work, and for whom it is kept."""
+        if self._servings is None:
+            waiting = self._snapshot.waiting if self._reservations else ()
+            self._servings = {NOBODY, *(self.serving(work.group, work.user) for work in waiting)}
         bays = [bay for bay in self.bays if self._open(kind, bay)]
         return [
             self.shelf(bay, kind, own)
             for bay in bays
             for own in {one & bay.reservations for one in self._servings}
         ]
-
-    @cached_property
-    def _servings(self) -> set[frozenset[int]]:
-        """Return the reservations that keep cards for each of those who wait, and none."""
-        waiting = self._snapshot.waiting if self._reservations else ()
-        return {NOBODY, *(self.serving(work.group, work.user) for work in waiting)}
 
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Take what work that starts has until `end`."""

@@ -25,6 +25,10 @@ class Headroom:
         self._cards = cards
         self._profile: Profile | None = None
 
+    def forget(self) -> None:
+        """Count anew when somebody next asks."""
+        self._profile = None
+
     def slices(self, mib: Mib, memory: Mib) -> int:
         """Return how many whole slices `mib` of a card of `memory` are."""
         part, whole = self._lender.lend.slice

@@ -25,10 +25,21 @@ from jupyter_gpupool.scheduler.model import (
     UserLimits,
     Work,
 )
+from jupyter_gpupool.scheduler.recall import Recall
 from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER, Profile
 from jupyter_gpupool.scheduler.tree import Accounts, Span
 
 Held = tuple[Claim, Placement, Seconds]
+
+
+class Booked(NamedTuple):
+    """What a claim takes over [start, end), so many `times`, beside the leases of the snapshot."""
+
+    claim: Claim
+    placement: Placement
+    start: Seconds
+    end: Seconds
+    times: int
 
 
 class ClaimKey(NamedTuple):
@@ -49,10 +60,10 @@ class ClaimKey(NamedTuple):
 
 
 class Limits:
-    """All caps of one snapshot; an `estate` that is of it is not made anew."""
+    """All caps of one snapshot, until it is turned to the next."""
 
-    def __init__(self, snapshot: Snapshot, now: Seconds, estate: Estate | None = None) -> None:
-        self.estate = estate if estate and estate.of(snapshot) else Estate(snapshot)
+    def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
+        self.estate = Estate(snapshot)
         self.groups = self.estate.groups
         self.resources = self.estate.resources
         self.trees = self.estate.trees
@@ -61,22 +72,70 @@ class Limits:
         self._snapshot = snapshot
         self._borrow_time = snapshot.settings.borrow_max_time
         self._models = self.estate.models
-        self._keys: dict[int, ClaimKey] = {}
+        self._keys: Recall[ClaimKey] = Recall()
         self._counted: dict[ClaimKey, tuple[Line, ...]] = {}
         self._ceilings: dict[ClaimKey, dict[str, int]] = {}
         self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
         self._shared: dict[tuple[Kind, str, bool], tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
-        self._all: list[Held] = []
-        self._by_group: dict[str, list[Held]] = {}
-        self._by_user: dict[str, list[Held]] = {}
-        self._by_branch: dict[str, list[Held]] = {}
+        self._booked: dict[tuple[int, int, Seconds, Seconds], Booked] = {}
+        self._started: list[Held] = []
+        self._all: dict[int, Held] = {}
+        self._by_group: dict[str, dict[int, Held]] = {}
+        self._by_user: dict[str, dict[int, Held]] = {}
+        self._by_branch: dict[str, dict[int, Held]] = {}
         self._accounts = {
             name: Accounts(tree, partial(self._spans, name)) for name, tree in self.trees.items()
         }
         for lease in snapshot.leases:
-            self._note(lease, lease.placement, self.end_of(lease))
+            self._note((lease, lease.placement, self.end_of(lease)))
+
+    def serves_also(self, snapshot: Snapshot, now: Seconds) -> bool:
+        """Say whether another snapshot is of the same pool and rules, so that `turn_to` will do."""
+        mine = self._snapshot
+        return (
+            self._now <= now
+            and mine.users is snapshot.users
+            and mine.priorities is snapshot.priorities
+            and mine.windows is snapshot.windows
+            and mine.settings is snapshot.settings
+            and mine.budgets.keys() == snapshot.budgets.keys()
+            and self.estate.of(snapshot)
+        )
+
+    def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
+        """Count the leases of a later snapshot, and nothing else that was booked."""
+        for claim, placement, start, end, times in self._booked.values():
+            self._count(claim, placement, start, end, -times)
+        self._booked.clear()
+        for held in self._started:
+            self._note(held, -1)
+        self._started.clear()
+        self._keys.trim(len(snapshot.waiting))
+        self._snapshot, self._now, self.ends = snapshot, now, Ends(snapshot, now)
+        self._drop_budgets()
+        leases = {lease.id: lease for lease in snapshot.leases}
+        for id_, held in [*self._all.items()]:
+            if leases.get(id_) is not held[0] or held[2] <= now:
+                self._count(held[0], held[1], BEGIN, held[2], -1)
+                self._note(held, -1)
+        for id_, lease in leases.items():
+            if id_ not in self._all:
+                end = self.end_of(lease)
+                self._count(lease, lease.placement, BEGIN, end, 1)
+                self._note((lease, lease.placement, end))
+
+    def _drop_budgets(self) -> None:
+        """Forget what is bounded by a budget: what is spent of it is not what it was."""
+        if self._snapshot.budgets:
+            self._bounds = {key: kept for key, kept in self._bounds.items() if not self.is_paid(key.group)}
+            self._counted = {key: kept for key, kept in self._counted.items() if not self.is_paid(key.group)}
+            self._ceilings = {
+                key: kept for key, kept in self._ceilings.items() if not self.is_paid(key.group)
+            }
+            for name in self._snapshot.budgets:
+                self._profiles.pop((Scope(name), "budget"), None)
 
     def end_of(self, lease: Lease) -> Seconds:
         """Return when a lease is expected to end."""
@@ -140,13 +199,13 @@ class Limits:
                 claim.array_limit,
                 0,
             )
-        found = self._keys.get(claim.id)
+        found = self._keys.of(claim)
         if found is None:
             lasting = claim.kind == "job" and not self.may_borrow(claim)
-            length = claim.limit if self._is_paid(claim.group) else 0
+            length = claim.limit if self.is_paid(claim.group) else 0
             whose = claim.kind, claim.group, claim.user, claim.priority
             found = ClaimKey(*whose, lasting, claim.array, claim.array_limit, length)
-            self._keys[claim.id] = found
+            self._keys.keep(claim, found)
         return found
 
     def ceilings(self, key: ClaimKey) -> Mapping[str, int]:
@@ -194,10 +253,19 @@ class Limits:
     def hold(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Count a claim that has started, until `end`."""
         self.book(claim, placement, BEGIN, end, 1)
-        self._note(claim, placement, end)
+        self._started.append((claim, placement, end))
+        self._note(self._started[-1])
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Count a claim over [start, end); `sign` -1 gives it back."""
+        key = id(claim), id(placement), start, end
+        known = self._booked.pop(key, None)
+        times = sign + (known.times if known else 0)
+        if times:
+            self._booked[key] = Booked(claim, placement, start, end, times)
+        self._count(claim, placement, start, end, sign)
+
+    def _count(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         request, milli, model = claim.request, placement.gpu_milli, self._model(placement)
         for line in self._lines(claim):
             line.book(sign * quota.amount(line.cap.resource, request, milli, model), start, end)
@@ -342,7 +410,7 @@ class Limits:
             found = self._profiles[key] = Profile(CHARGE_UNIT * budget.capacity - spent)
             if budget.ends:
                 found.book(budget.ends[0], FOREVER, -spent)
-            for claim, placement, end in self._by_branch.get(group, ()):
+            for claim, placement, end in self._by_branch.get(group, {}).values():
                 for line in self._budgets(self.key(claim)):
                     if line.cap.owner == group:
                         line.book(placement.gpu_milli, BEGIN, end)
@@ -352,31 +420,41 @@ class Limits:
         """Return how long before its end a claim no longer counts: for as long as a job may borrow."""
         return self._borrow_time if scope.lasting and kind == "job" else 0
 
-    def _is_paid(self, group: str) -> bool:
+    def is_paid(self, group: str) -> bool:
+        """Say whether a budget pays for what a group takes."""
         budgets = self._snapshot.budgets
         return bool(budgets) and any(name in budgets for name in self.upward(group))
 
     def _below(self, group: str, claim: Claim) -> bool:
         return group == quota.ROOT or group in self.upward(claim.group)
 
-    def _note(self, claim: Claim, placement: Placement, end: Seconds) -> None:
-        held = claim, placement, end
-        self._all.append(held)
-        self._by_group.setdefault(claim.group, []).append(held)
-        self._by_user.setdefault(claim.user, []).append(held)
-        for name in self.upward(claim.group) if self._snapshot.budgets else ():
-            self._by_branch.setdefault(name, []).append(held)
+    def _note(self, held: Held, sign: int = 1) -> None:
+        """Take note of who holds something; `sign` -1: no more."""
+        claim = held[0]
+        id_ = claim.id if isinstance(claim, Lease) else -claim.id
+        books = [
+            self._all,
+            self._by_group.setdefault(claim.group, {}),
+            self._by_user.setdefault(claim.user, {}),
+        ]
+        if self._snapshot.budgets:
+            books += [self._by_branch.setdefault(name, {}) for name in self.upward(claim.group)]
+        for book in books:
+            if sign > 0:
+                book[id_] = held
+            else:
+                del book[id_]
 
     def _spans(self, resource: str, group: str) -> Iterator[Span]:
-        for claim, placement, end in self._by_group.get(group, ()):
+        for claim, placement, end in self._by_group.get(group, {}).values():
             taken = self._taken(resource, claim, placement)
             if taken:
                 yield BEGIN, end, taken
 
     def _holders(self, scope: Scope) -> Iterable[Held]:
         if scope.group:
-            return self._by_group.get(scope.group, ())
-        return self._by_user.get(scope.user, ()) if scope.user else self._all
+            return self._by_group.get(scope.group, {}).values()
+        return (self._by_user.get(scope.user, {}) if scope.user else self._all).values()
 
     def _taken(self, resource: str, claim: Claim, placement: Placement) -> int:
         return quota.amount(resource, claim.request, placement.gpu_milli, self._model(placement))

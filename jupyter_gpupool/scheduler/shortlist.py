@@ -7,7 +7,7 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from operator import le
 
@@ -18,7 +18,7 @@ from jupyter_gpupool.scheduler.clearing import Clearing
 from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Seconds, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
-from jupyter_gpupool.scheduler.quota import CPUS, GPU
+from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
 FEW = 8
@@ -227,42 +227,58 @@ class Shortlist:
         return room is not None and (own is None or room.start < own.start)
 
     def _could_start(self, work: Work) -> bool:
+        if work.held or work.invalid or work.after:
+            return False
         if self._few:
-            return not (work.held or work.invalid or work.after)
-        request, rooms = work.request, self._rooms_for(work)
-        gpus, mib = request.gpus, request.gpu_mib
-        spread = gpus > self._largest
-        if (gpus > rooms.idle and not (spread and rooms.idle == self._largest)) or mib > rooms.mib:
+            return True
+        request, limits = work.request, self._board.limits
+        without_cards = self._without_gpus if limits.may_borrow(work) else self._without_owed
+        uses_cards = request.gpus or request.gpu_mib or request.share
+        if work.group in (without_cards if uses_cards else self._without_cpus):
             return False
-        without_cards = self._without_gpus if self._board.limits.may_borrow(work) else self._without_owed
-        if work.group in (without_cards if gpus or mib or request.share else self._without_cpus):
+        if work.not_before > self._board.time or not self._may_run_more(work):
             return False
-        if work.held or work.invalid or work.after or work.not_before > self._board.time:
+        if self._fits_in(work, self._rooms):
+            return True
+        return self._fits_in(work, self._roomiest) and self._fits_in(work, self._rooms_for(work))
+
+    def _fits_in(self, work: Work, rooms: Rooms) -> bool:
+        """Say whether there is room for a job, for as long as it lasts if it has no promise."""
+        request = work.request
+        spread = request.gpus > self._largest
+        if request.gpu_mib > rooms.mib:
             return False
+        if request.gpus > rooms.idle and not (spread and rooms.idle == self._largest):
+            return False
+        cards = min(request.gpus, self._largest)
         promised = work.id in self._promises.carried
-        cards = min(gpus, self._largest)
         serving = self._board.floor.serving(work.group, work.user)
-        for room in rooms.each:
-            if (
-                cards <= room.idle
-                and room.serving <= serving
-                and mib <= room.mib
-                and (promised or work.limit <= room.lasts[max(cards, 1) - 1])
-                and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
-            ):
-                return self._may_run_more(work)
-        return False
+        return any(
+            cards <= room.idle
+            and request.gpu_mib <= room.mib
+            and room.serving <= serving
+            and (promised or work.limit <= room.lasts[max(cards, 1) - 1])
+            and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
+            for room in rooms.each
+        )
+
+    @property
+    def _roomiest(self) -> Rooms:
+        """Return what is free without any promise."""
+        return self._without_promises(UNBOUNDED, lambda other: True)
 
     def _rooms_for(self, work: Work) -> Rooms:
         """Return what is free, for a job that goes before promises without those that might give way."""
         if not self._precedence.may_overtake(work):
             return self._rooms
         price = self._precedence.price(work)
-        found = self._roomier.get(price)
+        return self._without_promises(price, lambda other: self._precedence.may_give_way(other, price))
+
+    def _without_promises(self, key: int | None, lifted: Callable[[Work], bool]) -> Rooms:
+        found = self._roomier.get(key)
         if found is None:
-            lifted = self._promises.reserved(lambda other: self._precedence.may_give_way(other, price))
-            with self._promises.without(lifted):
-                found = self._roomier[price] = self._read()
+            with self._promises.without(self._promises.reserved(lifted)):
+                found = self._roomier[key] = self._read()
         return found
 
     def _is_due(self, work: Work) -> bool:

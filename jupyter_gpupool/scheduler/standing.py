@@ -1,34 +1,38 @@
 """What stays as it is from one fast pass to the next.
 
-Owns: what groups own, and the machines with the leases on them; both are made anew for another pool.
+Owns: the board of the last pass, with what was found out about the works that still wait; both are made anew
+for a pool that is another one, or under other rules.
 Never: a decision: a pass decides the same without it.
 """
 
 from __future__ import annotations
 
-from jupyter_gpupool.scheduler.estate import Estate
-from jupyter_gpupool.scheduler.floor import Floor
-from jupyter_gpupool.scheduler.limits import Limits
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.feasibility import Feasibility
 from jupyter_gpupool.scheduler.model import Seconds, Snapshot
 
 
 class Standing:
-    """The last pass of one caller; for one pass at a time, each of a snapshot of the same pool."""
+    """The last pass of one caller; for one pass at a time, each of a snapshot no older than the last."""
 
     def __init__(self) -> None:
-        self._estate: Estate | None = None
-        self._floor: Floor | None = None
+        self._board: Board | None = None
+        self._feasible: Feasibility | None = None
 
-    def limits(self, snapshot: Snapshot, now: Seconds) -> Limits:
-        """Return the caps of a snapshot."""
-        limits = Limits(snapshot, now, self._estate)
-        self._estate = limits.estate
-        return limits
+    def board(self, snapshot: Snapshot, now: Seconds) -> Board:
+        """Return a snapshot laid out."""
+        board = self._board
+        if board is not None and board.serves_also(snapshot, now):
+            board.turn_to(snapshot, now)
+            return board
+        self._feasible = None
+        self._board = Board(snapshot, now)
+        return self._board
 
-    def floor(self, snapshot: Snapshot, now: Seconds, limits: Limits) -> Floor:
-        """Return the machines of a snapshot, with its leases."""
-        floor = self._floor
-        if floor is None or not floor.serves_also(snapshot, limits.resources, now):
-            floor = self._floor = Floor(snapshot, now, limits.resources)
-        floor.turn_to(snapshot, now, limits.end_of)
-        return floor
+    def feasible(self, board: Board) -> Feasibility:
+        """Return what could ever run on the board that was returned last."""
+        if self._feasible is None:
+            self._feasible = Feasibility(board.snapshot, board.floor, board.limits)
+        else:
+            self._feasible.turn_to(board.snapshot)
+        return self._feasible

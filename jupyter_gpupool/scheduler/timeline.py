@@ -15,6 +15,9 @@ from jupyter_gpupool.scheduler.model import Seconds
 BEGIN: Seconds = 0
 FOREVER: Seconds = 1 << 62
 
+MANY = 32
+"""A profile of more steps than so many, and twice of what it needed last, is looked through."""
+
 _UNREAD: list[int] = []  # shared by all profiles that nobody has read; never changed
 _NOTHING: list[tuple[Seconds, Seconds, int]] = []  # shared by all that have nothing noted; never changed
 
@@ -27,7 +30,7 @@ class Profile:
     Bookings are only noted until somebody asks: most of a large pool's profiles are never read.
     """
 
-    __slots__ = ("_free", "_noted", "_settled", "_times", "capacity")
+    __slots__ = ("_free", "_many", "_noted", "_settled", "_times", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -35,6 +38,7 @@ class Profile:
         self._free: list[int] = _UNREAD
         self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
+        self._many = MANY
 
     def reset(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         """Forget all bookings but these."""
@@ -139,6 +143,16 @@ class Profile:
         for start, end, amount in noted:
             first, last = self._cut(start), self._cut(end)
             self._free[first:last] = [free - amount for free in self._free[first:last]]
+        if len(self._times) > self._many:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Leave out steps that change nothing: what was booked there was given back."""
+        free = self._free
+        kept = [0, *(step for step in range(1, len(free)) if free[step] != free[step - 1])]
+        self._times = [self._times[step] for step in kept]
+        self._free = [free[step] for step in kept]
+        self._many = MANY + 2 * len(kept)
 
     def _build(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         if len(noted) == 1 and noted[0][0] == BEGIN:  # one lease: nearly all cards of a busy pool

@@ -33,7 +33,7 @@ from jupyter_gpupool.simulator.engine import Discipline
 
 def fifo(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
     """Start jobs in the order of submission, until one does not fit."""
-    board = Board(snapshot, now, standing)
+    board = standing.board(snapshot, now)
     starts = _sessions(board)
     for work in _jobs(snapshot):
         if not _started(board, work, starts):
@@ -43,7 +43,7 @@ def fifo(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
 
 def easy(snapshot: Snapshot, now: Seconds, standing: Standing) -> Plan:
     """Start jobs in the order of submission; behind the first that waits, those that do not delay it."""
-    board = Board(snapshot, now, standing)
+    board = standing.board(snapshot, now)
     starts = _sessions(board)
     head: tuple[Promise, ...] = ()
     lacking: dict[Request, Seconds] = {}  # no room for so much, for so long

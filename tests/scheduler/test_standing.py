@@ -1,0 +1,136 @@
+"""A pass decides the same with what is kept of the last one as without."""
+
+import importlib.util
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpupool.scheduler.model import Budget, Usage, UserLimits
+from jupyter_gpupool.scheduler.plan import fill, plan
+from jupyter_gpupool.scheduler.standing import Standing
+from jupyter_gpupool.scheduler.timeline import Profile
+
+PATH = Path(__file__).parents[1] / "benchmarks" / "large_pool.py"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("large_pool", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Days:
+    """A small pool with everything switched on, to which something happens before each pass."""
+
+    def __init__(self, bench, seed):
+        self.bench, self.draw, self.now = bench, random.Random(seed), bench.NOW
+        whole = bench.everything(jobs=60, groups=6, nodes=8, seed=seed)
+        self.later = list(whole.waiting[::3])
+        new = {work.id for work in self.later}
+        self.snapshot = replace(whole, waiting=tuple(work for work in whole.waiting if work.id not in new))
+        self.carry_out(plan(self.snapshot, self.now))
+
+    def carry_out(self, decided):
+        """Carry a plan out at this moment."""
+        before = {lease.id: lease for lease in self.snapshot.leases}
+        done = self.bench.carried_out(self.snapshot, decided)
+        self.snapshot = replace(done, leases=tuple(self.moved(lease, before) for lease in done.leases))
+
+    def moved(self, lease, before):
+        if lease.id not in before:
+            return replace(lease, start=self.now, end=self.now + lease.end - lease.start)
+        known = before[lease.id]
+        return known if known.asked == lease.asked else replace(known, asked=self.now)
+
+    def pass_time(self):
+        self.now += self.draw.choice([0, 1, 60, 130, 700, 4000])
+        there = (lease for lease in self.snapshot.leases if not self.is_over(lease))
+        self.snapshot = replace(self.snapshot, leases=tuple(there))
+
+    def is_over(self, lease):
+        if lease.asked is not None and lease.asked + lease.grace <= self.now:
+            return True
+        return lease.end <= self.now and self.draw.random() < 0.8  # the others are late
+
+    def happen(self):
+        what = self.draw.choice(["end", "end", "end", "submit", "cancel", "hold", "extend", "spend", "limit"])
+        getattr(self, what)()
+
+    def end(self):
+        number = self.draw.randrange(len(self.snapshot.leases))
+        self.snapshot = self.bench.after_one_end(self.snapshot, number)
+
+    def submit(self):
+        new, self.later = self.later[:3], self.later[3:]
+        in_order = sorted((*self.snapshot.waiting, *new), key=lambda work: (work.submitted, work.id))
+        self.snapshot = replace(self.snapshot, waiting=tuple(in_order))
+
+    def cancel(self):
+        self.snapshot = replace(self.snapshot, waiting=self.snapshot.waiting[1:])
+
+    def hold(self):
+        number = self.draw.randrange(len(self.snapshot.waiting))
+        works = list(self.snapshot.waiting)
+        works[number] = replace(works[number], held="" if works[number].held else "by ann")
+        self.snapshot = replace(self.snapshot, waiting=tuple(works))
+
+    def extend(self):
+        leases = list(self.snapshot.leases)
+        number = self.draw.randrange(len(leases))
+        leases[number] = replace(leases[number], end=leases[number].end + self.draw.choice([-1800, 7200]))
+        self.snapshot = replace(self.snapshot, leases=tuple(leases))
+
+    def spend(self):
+        group = self.draw.choice(list(self.snapshot.groups))
+        usage = Usage({**self.snapshot.usage.by_group, group: self.draw.randrange(10**12)})
+        spent = {
+            name: Budget(one.capacity, one.spent + self.draw.randrange(one.capacity), one.ends)
+            for name, one in self.snapshot.budgets.items()
+        }
+        self.snapshot = replace(self.snapshot, usage=usage, budgets=spent)
+
+    def limit(self):
+        user = self.draw.choice(self.snapshot.waiting).user
+        most = self.draw.choice([1, 3, 20])
+        users = {**self.snapshot.users, user: UserLimits(running_jobs=most)}
+        self.snapshot = replace(self.snapshot, users=users)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pass_decides_the_same_with_what_is_kept_of_the_last_one(bench, seed):
+    days, standing = Days(bench, seed), Standing()
+    for _ in range(10):
+        days.pass_time()
+        days.happen()
+        fresh = fill(days.snapshot, days.now)
+        assert fill(days.snapshot, days.now, standing) == fresh
+        assert fill(days.snapshot, days.now, standing) == fresh
+        days.carry_out(fresh)
+
+
+def test_what_is_kept_serves_later_passes_of_the_same_pool_only(bench):
+    days, standing = Days(bench, 1), Standing()
+    board = standing.board(days.snapshot, days.now)
+    days.end()
+    assert standing.board(days.snapshot, days.now + 1) is board
+    assert standing.board(days.snapshot, days.now) is not board
+    board = standing.board(days.snapshot, days.now)
+    days.limit()
+    assert standing.board(days.snapshot, days.now) is not board
+
+
+def test_a_profile_forgets_the_steps_of_what_was_given_back():
+    profile = Profile(10)
+    profile.book(0, 1000, 3)
+    assert profile.at(5) == 7
+    for start in range(500):
+        profile.book(start, start + 1, 2)
+        assert profile.at(start) == 5
+        profile.book(start, start + 1, -2)
+    steps = [*profile.levels(0, 2000)]
+    assert len(steps) < 100
+    assert {free for first, _, free in steps if first < 1000} == {7}
