@@ -2,79 +2,27 @@
 
 Owns: the virtual walk from one end, window edge or reservation to the next. Work that cannot start is parked
 at what it lacks and tried again only when some of that frees; works of one shape wait in one line, and only
-its head is tried.
+its head is tried (`parking`).
 Never: a promise: nothing found here is reserved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
-from itertools import chain
-from typing import NamedTuple
 
 from jupyter_gpupool.scheduler.board import Bars, Board, Option
 from jupyter_gpupool.scheduler.card import Card
-from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse, Reach
-from jupyter_gpupool.scheduler.model import Placement, Promise, Reservation, Seconds, Start, Work
-from jupyter_gpupool.scheduler.placement import Shelf, Size
-from jupyter_gpupool.scheduler.quota import UNBOUNDED
+from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse
+from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Reservation, Seconds, Start, Work
+from jupyter_gpupool.scheduler.parking import Lane, Limit, Queue, Waiting, is_common
+from jupyter_gpupool.scheduler.placement import Shelf
 from jupyter_gpupool.scheduler.timeline import FOREVER, Profile
 
-Lane = tuple[Shelf, ...]
-Place = Profile | Lane  # where work is parked: a limit, or the shelves that would serve it
 Event = tuple[Seconds, int, tuple[Card, ...], tuple[str, ...], tuple[Profile, ...]]
-Room = tuple[
-    int, int, int, int, int, Seconds
-]  # number of its shelf; idle cards, MiB, CPUs, memory; until when
-Rooms = dict[Lane, dict[str, list[Room]]]  # by node
+Room = tuple[int, Mib, int, Mib, Seconds]  # idle cards, MiB, CPUs, memory; until when
 
-
-class Wish(NamedTuple):
-    """What work needs of each shelf of its lane, and the limit that bars it from there at present."""
-
-    sizes: tuple[Size, ...]
-    bars: tuple[Profile | None, ...]
-
-
-ANYTHING = Wish((), ())
-Need = Lack | Wish  # what work needs where it is parked
-Parked = tuple[int, Work, Need]  # best first by rank, the first field
-
-
-class _Queue:
-    """Works of one shape parked at one place, best first; `tried` tells whether its head has been tried.
-
-    Parked at a limit, its head cannot start while less than `least` is free there.
-    """
-
-    __slots__ = ("least", "place", "tried", "works")
-
-    def __init__(self, place: Place | None, works: list[Parked]) -> None:
-        self.place = place
-        self.works = works
-        self.tried = False
-        self.least = UNBOUNDED
-
-    def push(self, parked: Parked) -> None:
-        """Add a work that has been tried."""
-        heappush(self.works, parked)
-        if self.works[0] is parked:
-            self.tried = True
-            self._measure()
-
-    def pop(self) -> None:
-        """Let the head leave."""
-        heappop(self.works)
-        self.tried = False
-        self._measure()
-
-    def _measure(self) -> None:
-        need = self.works[0][2] if self.works else None
-        self.least = need.line.least(need.need) if isinstance(need, Lack) else UNBOUNDED
-
-
-NOWHERE = _Queue(None, [])
+NO_ROOM: Room = (0, 0, 0, 0, 0)
 
 
 def forecast(
@@ -109,14 +57,14 @@ class _Walk:
         self._board = board
         self._events: list[Event] = []
         self._noted = 0
-        self._timers: list[tuple[Seconds, int, Work]] = []
+        self._timers: list[tuple[Seconds, int, Waiting]] = []
         self._edges = [(edge, name) for name in board.floor.lenders if (edge := self._edge(name))]
         self._left = 0
-        self._parked: dict[Place, dict[object, _Queue]] = {}
-        self._lacking: dict[Profile, dict[_Queue, None]] = {}
-        self._sizes: dict[tuple[Option, ...], tuple[Lane, tuple[Size, ...]]] = {}
-        self._lanes: set[Lane] = set()
-        self._lanes_of_node: dict[str, dict[Lane, None]] = {}
+        self._limits: dict[Profile, Limit] = {}
+        self._lanes: dict[tuple[Shelf, ...], Lane] = {}
+        self._lanes_of: dict[Shelf, list[Lane]] = {}
+        self._shelves_in: dict[str, dict[Shelf, None]] = {}
+        self._rooms: dict[Shelf, dict[str, Room]] = {}
 
     def expect_end(self, claim: Claim, placement: Placement, end: Seconds) -> None:
         """Note that what a claim holds frees at `end`; by day that may let a job take any card lent there."""
@@ -145,14 +93,15 @@ class _Walk:
         """Walk from event to event until all have started or nothing more happens."""
         self._left = len(works)
         for rank, work in enumerate(works):
-            self._try(rank, work, NOWHERE)
+            options = self._board.options(work)
+            self._turn(Waiting(rank, work, options))
         heapify(self._edges)
         while self._left and (self._events or self._timers or self._edges):
             heaps = (self._events, self._timers, self._edges)
             self._board.advance(min(heap[0][0] for heap in heaps if heap))
             nodes, profiles = self._take_events()
             self._take_edges(nodes)
-            self._wake(self._take_timers(), nodes, profiles)
+            self._wake(nodes, profiles, self._take_timers())
 
     def _cards(self, placement: Placement) -> tuple[Card, ...]:
         known = self._board.floor.cards
@@ -191,181 +140,204 @@ class _Walk:
     def _edge(self, partition: str) -> Seconds | None:
         return self._board.floor.lenders[partition].next_edge(self._board.time)
 
-    def _take_timers(self) -> list[_Queue]:
+    def _take_timers(self) -> list[Waiting]:
         """Take all works whose back-off, window or budget allows a start from this moment on."""
         due = []
         while self._timers and self._timers[0][0] == self._board.time:
-            _, rank, work = heappop(self._timers)
-            due.append(_Queue(None, [(rank, work, ANYTHING)]))
+            due.append(heappop(self._timers)[2])
         return due
 
-    def _wake(self, due: list[_Queue], nodes: Collection[str], profiles: Iterable[Profile]) -> None:
+    def _wake(self, nodes: Collection[str], profiles: Iterable[Profile], due: Iterable[Waiting]) -> None:
         """Try those whose time has come and the heads of the queues where something frees, best first."""
-        heads = [(queue.works[0][0], queue) for queue in due]
+        agenda = _Agenda()
+        for waiting in due:
+            agenda.add(waiting)
         for profile in profiles:
-            queues = self._parked.get(profile, {})
-            level = profile.at(self._board.time) if queues else 0
-            heads += [(q.works[0][0], q) for q in queues.values() if q.least <= level]
-            for queue in self._lacking.pop(profile, ()):
-                queue.tried = False
-                heads += [(queue.works[0][0], queue)] if queue.works else []
-        rooms: Rooms = {}
-        self._read(rooms, nodes)
-        for lane, free_in in rooms.items():
-            queues = self._parked[lane]
-            heads += [(q.works[0][0], q) for q in queues.values() if q.works and self._may_fit(q, free_in)]
-        heapify(heads)
-        while heads:
-            _, queue = heappop(heads)
-            if not (queue.works and self._still(queue, rooms)):
-                continue
-            rank, work, _ = queue.works[0]
-            if self._try(rank, work, queue):
-                queue.pop()
-                if work.id in self.found:
-                    self._read(rooms, [node for node in self.found[work.id][1].nodes if node in nodes])
+            limit = self._limits.get(profile)
+            for queue in limit.ready(profile.at(self._board.time)) if limit else ():
                 if queue.works:
-                    heappush(heads, (queue.works[0][0], queue))
-            else:
-                queue.tried = True
+                    agenda.add(queue.head, queue)
+        self._rooms.clear()
+        self._read(nodes)
+        reached: dict[Limit | Lane, int] = {}
+        for lane in dict.fromkeys(lane for shelf in self._rooms for lane in self._lanes_of.get(shelf, ())):
+            self._go_on(lane, -1, reached, agenda)
+        while agenda:
+            waiting, found = agenda.next()
+            if found is None:
+                self._turn(waiting, nodes)
+                continue
+            if found.works and found.head is waiting and self._may_start(found):
+                found.lack = None
+                self._turn(waiting, nodes)
+            if found.works and found.head.rank > waiting.rank:
+                agenda.add(found.head, found)
+            if isinstance(found.home, Lane) and reached.get(found.home) == waiting.rank:
+                self._go_on(found.home, waiting.rank, reached, agenda)
 
-    def _read(self, rooms: Rooms, nodes: Iterable[str]) -> None:
-        """Note what is free on nodes, for each lane that looks at them."""
+    def _go_on(self, lane: Lane, rank: int, reached: dict[Limit | Lane, int], agenda: _Agenda) -> None:
+        """Let the next of a lane, beyond `rank`, that may start be tried."""
+        for following, queue in lane.heads(rank) if self._rooms else ():
+            if self._may_start(queue):
+                reached[lane] = following
+                agenda.add(queue.head, queue)
+                return
+
+    def _read(self, nodes: Iterable[str]) -> None:
+        """Note what is free on nodes, for each shelf that is there."""
         time = self._board.time
         for node in nodes:
-            for lane in self._lanes_of_node.get(node, ()):
-                if lane in self._parked:
-                    rooms.setdefault(lane, {})[node] = [
-                        (number, *shelf.room(node, time))
-                        for number, shelf in enumerate(lane)
-                        if shelf.serves(node) and shelf.open(time)
-                    ]
+            for shelf in self._shelves_in.get(node, ()):
+                room = shelf.room(node, time) if shelf.open(time) else NO_ROOM
+                if room[:2] != NO_ROOM[:2] or (room[2] and not shelf.bay.cards):
+                    self._rooms.setdefault(shelf, {})[node] = room
+                elif self._rooms.get(shelf, {}).pop(node, None) and not self._rooms[shelf]:
+                    del self._rooms[shelf]
 
-    def _still(self, queue: _Queue, rooms: Rooms) -> bool:
-        """Say whether the head of a queue might still start, after others did at this moment."""
-        if queue.place is None:
-            return True
-        if isinstance(queue.place, Profile):
-            return self._fits(queue)
-        return self._may_fit(queue, rooms.get(queue.place, {}))
-
-    def _fits(self, queue: _Queue) -> bool:
-        """Say whether the limit at which a queue is parked has room for its head, as long as it would run."""
-        time, (_, work, need) = self._board.time, queue.works[0]
-        if not isinstance(need, Lack) or queue.least > need.line.profile.at(time):
-            return False
-        terms = (option.term(work, time) for option in self._board.options(work))
-        backs = (term.back for term in terms if term is not None)
-        return need.line.fits(need.need, time, min(time + work.limit, *backs, FOREVER))
-
-    def _may_fit(self, queue: _Queue, rooms: Mapping[str, list[Room]]) -> bool:
-        """Say whether the head may fit where something freed; one that was never tried may fit anywhere."""
+    def _may_start(self, queue: Queue) -> bool:
+        """Say, at little cost, whether the head of a queue might start at this moment."""
+        waiting = queue.head
+        if isinstance(queue.home, Limit):
+            return self._has_enough(waiting, queue.home.lack(waiting))
+        if queue.lack is not None:
+            return not queue.lack.lacks_at(self._board.time) and self._is_hopeful(waiting)
         if not queue.tried:
-            return True
-        time, (_, work, need) = self._board.time, queue.works[0]
-        if isinstance(need, Lack):
-            return False
-        end, options = time + work.limit, self._board.options(work)
-        for number, idle, mib, cpus, memory, until in chain.from_iterable(rooms.values()):
-            size = need.sizes[number]
-            if (
-                need.bars[number] is None
-                and end <= until
-                and (size.cards <= idle if size.whole else size.mib <= mib)
-                and size.cpus <= cpus
-                and size.memory <= memory
-                and options[number].open_to(work, time)
-            ):
-                return True
-        return False
+            return self._is_hopeful(waiting)
+        shelves = queue.home.shelves
+        return any(
+            option.shelf in shelves and self._may_fit(waiting.work, option) for option in waiting.options
+        )
 
-    def _try(self, rank: int, work: Work, queue: _Queue) -> bool:
-        """Start `work` at this moment or park it; say whether it left `queue`."""
-        board = self._board
+    def _is_hopeful(self, waiting: Waiting) -> bool:
+        """Say, at little cost, whether any cards could be had."""
+        time, work = self._board.time, waiting.work
+        return any(
+            option.shelf.may_hold(option.size) and option.open_to(work, time) for option in waiting.options
+        )
+
+    def _has_enough(self, waiting: Waiting, lack: Lack) -> bool:
+        """Say whether a limit has room for a work that waits there, as long as it would run."""
+        time, work = self._board.time, waiting.work
+        if lack.lacks_at(time):
+            return False
+        terms = (option.term(work, time) for option in waiting.options)
+        backs = (term.back for term in terms if term is not None)
+        return lack.line.fits(lack.need, time, min(time + work.limit, *backs, FOREVER))
+
+    def _may_fit(self, work: Work, option: Option) -> bool:
+        """Say whether there is room for a work, with an option, where something freed."""
+        rooms = self._rooms.get(option.shelf)
+        if not rooms:
+            return False
+        time, size = self._board.time, option.size
+        end = time + work.limit
+        return any(
+            end <= until
+            and (size.cards <= idle if size.whole else size.mib <= mib)
+            and size.cpus <= cpus
+            and size.memory <= memory
+            for idle, mib, cpus, memory, until in rooms.values()
+        ) and option.open_to(work, time)
+
+    def _turn(self, waiting: Waiting, nodes: Collection[str] = ()) -> None:
+        """Start a work at this moment, or let it wait at what it lacks; on `nodes` there is less then."""
+        board, work = self._board, waiting.work
         gate = board.gate(work, board.time)
         if gate != board.time:
-            return self._put_off(rank, work, gate)
-        found = board.attempt(work)
+            self._put_off(waiting, gate)
+            return
+        found = board.attempt(work) if self._is_hopeful(waiting) else (None,) * len(waiting.options)
         if isinstance(found, Placement):
-            end = board.end_of(work, found, board.time)
-            board.book(work, found, board.time, end)
-            self.expect_end(work, found, end)
-            self.found[work.id] = board.time, found
-            self._left -= 1
-            return True
-        bars = self._barred(work, found)
-        lack = bars[0]
-        if lack is None or any(bar != lack for bar in bars):
-            return self._await_room(rank, work, bars, queue)
-        if isinstance(lack.line, Purse):
-            end = lack.line.period_end(board.time)
-            return self._put_off(rank, work, None if end == FOREVER else end)
-        return self._park((rank, work, lack), lack.line.profile, queue) is not queue
+            self._start(work, found)
+            waiting.move(())
+            self._read(node for node in found.nodes if node in nodes)
+        else:
+            self._park(waiting, found)
 
-    def _barred(self, work: Work, bars: Bars) -> Bars:
-        """Add what bars work also from cards that are not lent to it now: only a change there matters."""
-        if not any(bars):
-            return bars
-        time, options = self._board.time, self._board.options(work)
-        return tuple(bar or one.lack(time, time + 1) for bar, one in zip(bars, options, strict=True))
+    def _start(self, work: Work, placement: Placement) -> None:
+        board = self._board
+        end = board.end_of(work, placement, board.time)
+        board.book(work, placement, board.time, end)
+        self.expect_end(work, placement, end)
+        self.found[work.id] = board.time, placement
+        self._left -= 1
 
-    def _await_room(self, rank: int, work: Work, bars: Bars, old: _Queue) -> bool:
-        """Park work where any of its cards may come free; its limits have room at once, or may have later."""
-        lane, sizes = self._lane(work)
-        profiles = tuple(None if bar is None else bar.line.profile for bar in bars)
-        queue = self._park((rank, work, Wish(sizes, profiles)), lane, old)
-        if queue.works[0][1] is work:
-            for bar in bars:
-                if bar is not None:
-                    self._lacking.setdefault(bar.line.profile, {})[queue] = None
-                    if isinstance(bar.line, Purse):
-                        self._expect(bar.line.period_end(self._board.time), (), (), (bar.line.profile,))
-        return queue is not old
-
-    def _put_off(self, rank: int, work: Work, time: Seconds | None) -> bool:
-        """Try `work` again at `time`; None: never."""
+    def _put_off(self, waiting: Waiting, time: Seconds | None) -> None:
+        """Try a work again at `time`; None: never."""
+        waiting.move(())
         if time is None:
             self._left -= 1
         else:
-            heappush(self._timers, (time, rank, work))
-        return True
+            heappush(self._timers, (time, waiting.rank, waiting))
 
-    def _park(self, parked: Parked, place: Place, old: _Queue) -> _Queue:
-        """Let work wait at a place, if it is not in that queue already; return its queue."""
-        shape = _about(parked)
-        queues = self._parked.setdefault(place, {})
-        queue = queues.get(shape)
-        if queue is None:
-            queue = queues[shape] = _Queue(place, [])
-        if queue is not old:
-            queue.push(parked)
-        return queue
+    def _park(self, waiting: Waiting, bars: Bars) -> None:
+        """Let a work wait at each limit that bars it from some of its options, and for room in the others.
 
-    def _lane(self, work: Work) -> tuple[Lane, tuple[Size, ...]]:
-        options = self._board.options(work)
-        found = self._sizes.get(options)
+        Where all groups lack alike, that is as good as room.
+        """
+        if any(bars):
+            bars = self._barred(waiting, bars)
+        common = bars[0] if all(lack is not None and is_common(lack) for lack in bars) else None
+        lacks = {lack.line.profile: lack for lack in bars if lack is not None and common is None}
+        places = [self._limit(lack).queue(waiting, lack) for lack in lacks.values()]
+        shelves = tuple(
+            option.shelf
+            for option, lack in zip(waiting.options, bars, strict=True)
+            if lack is None or common is not None
+        )
+        if shelves:
+            places.append(self._lane(shelves).queue(waiting))
+        waiting.move(tuple(places))
+        if common is not None and places[-1].head is waiting:
+            self._limit(common).look_on(places[-1], common)
+        for lack in lacks.values():
+            end = lack.line.period_end(self._board.time) if isinstance(lack.line, Purse) else FOREVER
+            if end != FOREVER:
+                self._expect(end, (), (), (lack.line.profile,))
+
+    def _barred(self, waiting: Waiting, bars: Bars) -> Bars:
+        """Add what bars a work also from cards that are not lent to it now: only a change there matters."""
+        time = self._board.time
+        found = zip(bars, waiting.options, strict=True)
+        return tuple(lack or option.lack(time, time + 1) for lack, option in found)
+
+    def _limit(self, lack: Lack) -> Limit:
+        profile = lack.line.profile
+        found = self._limits.get(profile)
         if found is None:
-            lane = tuple(option.shelf for option in options)
-            found = self._sizes[options] = lane, tuple(option.size for option in options)
-            if lane not in self._lanes:
-                self._add(lane)
+            found = self._limits[profile] = Limit()
         return found
 
-    def _add(self, lane: Lane) -> None:
-        self._lanes.add(lane)
-        for shelf in lane:
-            for site in shelf.bay.sites:
-                self._lanes_of_node.setdefault(site.node, {})[lane] = None
+    def _lane(self, shelves: tuple[Shelf, ...]) -> Lane:
+        found = self._lanes.get(shelves)
+        if found is None:
+            found = self._lanes[shelves] = Lane(shelves)
+            for shelf in shelves:
+                self._lanes_of.setdefault(shelf, []).append(found)
+                for site in shelf.bay.sites:
+                    self._shelves_in.setdefault(site.node, {})[shelf] = None
+        return found
 
 
-def _about(parked: Parked) -> object:
-    """Round what a work needs and for how long, so that works that differ little wait in one queue."""
-    _, work, need = parked
-    length = work.limit.bit_length() // 2
-    if isinstance(need, Lack):
-        whose = work.group if isinstance(need.line, Reach) else ""
-        return need.line.cap.what, whose, need.need.bit_length(), length
-    size = need.sizes[0]
-    mib, memory = size.mib.bit_length(), size.memory.bit_length()
-    cpus = size.cpus.bit_length()
-    return size.cards, size.whole, mib, cpus, memory, length, work.resumable, need.bars
+class _Agenda:
+    """Who is tried at one moment, best first, and in which queue he waits.
+
+    Nobody is tried twice: at one moment there is only less and less.
+    """
+
+    def __init__(self) -> None:
+        self._ranks: list[int] = []
+        self._found: dict[int, tuple[Waiting, Queue | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ranks)
+
+    def add(self, waiting: Waiting, queue: Queue | None = None) -> None:
+        """Add one, if he is not known."""
+        if waiting.rank not in self._found:
+            self._found[waiting.rank] = waiting, queue
+            heappush(self._ranks, waiting.rank)
+
+    def next(self) -> tuple[Waiting, Queue | None]:
+        """Take the best one."""
+        return self._found[heappop(self._ranks)]

@@ -166,7 +166,9 @@ class Reach(Line):
         lacking = need - self.beyond
         if self.profile.fits(lacking, start, end):
             return True
-        return self.free(start) >= need and all(
+        if self.profile.at(start) < lacking - self._local or self.free(start) < need:
+            return False
+        return self._grows(start) or all(
             free >= lacking or all(self._keeps(cut) >= lacking - free for cut in self._cuts(first, last))
             for first, last, free in self.profile.levels(start, end)
         )
@@ -189,6 +191,10 @@ class Reach(Line):
                 if left < least:
                     free.book(first, following, 1)
         return free.openings(0, length, after, until, before)
+
+    def _grows(self, start: Seconds) -> bool:
+        """Say whether what is free, with what is kept, only grows from `start` on."""
+        return self.profile.grows(start) and all(account.grows(start) for account, _ in self._kept)
 
     def _keeps(self, time: Seconds) -> int:
         """Return what is unused at `time` of what is kept."""

@@ -27,10 +27,11 @@ Interval = tuple[Seconds, Seconds]  # both ends belong to it
 class Profile:
     """The free amount of one resource, as steps: `free[i]` holds from `times[i]` to `times[i + 1]`.
 
-    Bookings are only noted until somebody asks: most of a large pool's profiles are never read.
+    From `_fell` on it only grows. Bookings are only noted until somebody asks: most of a large pool's profiles
+    are never read.
     """
 
-    __slots__ = ("_free", "_many", "_noted", "_settled", "_times", "capacity")
+    __slots__ = ("_fell", "_free", "_many", "_noted", "_settled", "_times", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -39,12 +40,14 @@ class Profile:
         self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
         self._many = MANY
+        self._fell: Seconds = BEGIN
 
     def reset(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         """Forget all bookings but these."""
         self._times = self._free = _UNREAD
         self._noted = noted
         self._settled = False
+        self._fell = BEGIN
 
     def book(self, start: Seconds, end: Seconds, amount: int) -> None:
         """Take `amount` over [start, end); a negative amount gives it back."""
@@ -59,6 +62,12 @@ class Profile:
             self._settle()
         return self._free[bisect_right(self._times, time) - 1]
 
+    def grows(self, start: Seconds) -> bool:
+        """Say whether what is free only grows from `start` on."""
+        if not self._settled:
+            self._settle()
+        return start >= self._fell
+
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         """Say whether `need` is free over all of [start, end)."""
         if not self._settled:
@@ -67,7 +76,9 @@ class Profile:
         step = bisect_right(times, start) - 1
         if free[step] < need:
             return False
-        last = bisect_left(times, end, step)
+        if start >= self._fell:
+            return True
+        last = bisect_left(times, min(end, self._fell + 1), step)
         return last - step < 2 or min(free[step:last]) >= need
 
     def reach(self, need: int, start: Seconds) -> Seconds:
@@ -77,6 +88,8 @@ class Profile:
         step = bisect_right(self._times, start) - 1
         if self._free[step] < need:
             return start
+        if start >= self._fell:
+            return FOREVER
         for later in range(step + 1, len(self._times)):
             if self._free[later] < need:
                 return self._times[later]
@@ -97,6 +110,7 @@ class Profile:
         if not self._settled:
             self._settle()
         other._times, other._free, other._settled = [*self._times], [*self._free], True
+        other._fell = self._fell
         return other
 
     def openings(
@@ -118,7 +132,8 @@ class Profile:
         step = bisect_right(times, after) - 1
         found: list[Interval] = []
         opened = after if free[step] >= need else None
-        for later in range(step + 1, len(times)):
+        fallen = max(step, bisect_right(times, self._fell) - 1) + 1
+        for later in range(step + 1, fallen):
             if times[later] >= until:
                 break
             if free[later] >= need:
@@ -130,6 +145,10 @@ class Profile:
                 if times[later] - length >= opened:
                     found.append((opened, times[later] - length))
                 opened = None
+        if opened is None:
+            enough = bisect_left(free, need, fallen)
+            if enough < len(times) and times[enough] < min(until, before):
+                opened = times[enough]
         if opened is not None:
             found.append((opened, FOREVER))
         return found
@@ -143,8 +162,17 @@ class Profile:
         for start, end, amount in noted:
             first, last = self._cut(start), self._cut(end)
             self._free[first:last] = [free - amount for free in self._free[first:last]]
+            self._fell = max(self._fell, start if amount > 0 else end)
+        if any(amount < 0 for _, _, amount in noted):
+            self._find_fall()
         if len(self._times) > self._many:
             self._tidy()
+
+    def _find_fall(self) -> None:
+        step = bisect_right(self._times, self._fell) - 1
+        while step and self._free[step] >= self._free[step - 1]:
+            step -= 1
+        self._fell = self._times[step]
 
     def _tidy(self) -> None:
         """Leave out steps that change nothing: what was booked there was given back."""
@@ -158,6 +186,7 @@ class Profile:
         if len(noted) == 1 and noted[0][0] == BEGIN:  # one lease: nearly all cards of a busy pool
             _, end, amount = noted[0]
             self._times, self._free = [BEGIN, end], [self.capacity - amount, self.capacity]
+            self._fell = BEGIN if amount > 0 else end
             return
         changes: dict[Seconds, int] = {BEGIN: 0}
         for start, end, amount in noted:
@@ -169,6 +198,8 @@ class Profile:
         for time in self._times:
             level += changes[time]
             self._free.append(level)
+            if changes[time] < 0:
+                self._fell = time
 
     def _cut(self, time: Seconds) -> int:
         step = bisect_left(self._times, time)
