@@ -1,7 +1,7 @@
 """Where works wait in the forecast.
 
-Owns: the queues: works of one shape that wait at one place, best first, of which only the head is tried. A place
-is a limit, or a lane: the shelves that would serve them.
+Owns: the queues: works of one shape that wait at one place, best first, of which only the head is tried.
+A place is a limit, or a lane: the shelves that would serve them.
 Never: a try (`forecast`).
 """
 

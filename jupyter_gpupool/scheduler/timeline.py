@@ -27,8 +27,8 @@ Interval = tuple[Seconds, Seconds]  # both ends belong to it
 class Profile:
     """The free amount of one resource, as steps: `free[i]` holds from `times[i]` to `times[i + 1]`.
 
-    From `_fell` on it only grows. Bookings are only noted until somebody asks: most of a large pool's profiles
-    are never read.
+    From `_fell` on it only grows. Bookings are only noted until somebody asks: most of a large pool's
+    profiles are never read.
     """
 
     __slots__ = ("_fell", "_free", "_many", "_noted", "_settled", "_times", "capacity")

@@ -37,14 +37,18 @@ def test_a_profile_is_what_is_free_second_by_second(booked, read_between, need, 
     assert made.reach(need, after) == lasting
 
 
-@given(bookings, bookings)
-def test_what_is_given_back_is_free_again(booked, others):
-    made = profile(booked, True)
+@given(bookings, bookings, st.booleans(), st.integers(1, 6))
+def test_what_is_given_back_is_free_again(booked, others, read_between, need):
+    made = profile(booked, read_between)
     for first, last, amount in others:
         made.book(first, last, amount)
+        assert made.at(0) <= made.capacity
     for first, last, amount in others:
         made.book(first, last, -amount)
-    assert [made.at(time) for time in range(60)] == levels(booked)
+    free = levels(booked)
+    assert [made.at(time) for time in range(60)] == free
+    assert [made.fits(need, t, 50) for t in range(45)] == [min(free[t:50]) >= need for t in range(45)]
+    assert all(free[t] <= free[t + 1] for t in range(59) if made.grows(t))
 
 
 def test_exact_fit_one_below_and_one_above():
