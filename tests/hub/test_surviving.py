@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,26 @@ from tests.hub.site import Site, request, until
 pytestmark = [pytest.mark.requires_server("node"), pytest.mark.timeout(300)]
 
 EIGHTH = {"slice": "1/8"}
+LOOKS_OFTEN = """
+from jupyterhub.services import service
+class LooksOften(service._ServiceSpawner):
+    poll_interval = 1
+service._ServiceSpawner = LooksOften
+"""
+"""The Hub looks every half minute whether its services live, and has no option for that."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site(make_site: Callable[..., Site]) -> Site:
-    return make_site().start()
+    return make_site(extra=LOOKS_OFTEN).start()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_left(site: Site) -> Iterator[None]:
+    yield
+    site.end("ada")
+    site.gone("ada")
+    until(lambda: site.leases() == [], "every lease is free", site.tail)
 
 
 def process_of(site: Site, *words: str) -> int:
