@@ -259,12 +259,15 @@ class Board:
     def _place(self, work: Work, length: Seconds) -> Placement | Bars:
         time = self.time
         bars: list[Lack | None] = []
+        needs, until, found = None, time, None
         for option in self.options(work):
             term = option.term(work, time)
             lack = None
             if term is not None:
                 end = min(time + length, term.back)
-                lack = option.lack(time, end)
+                if option.needs is not needs or end != until:
+                    needs, until, found = option.needs, end, option.lack(time, end)
+                lack = found
                 if lack is None and option.leaves_headroom(term, time, end):
                     picked = option.shelf.pick(option.size, time, end)
                     if picked is not None:
@@ -292,9 +295,13 @@ class Board:
     def _resolve(self, work: Work) -> tuple[Option, ...]:
         lines = self.limits.bounds(work)
         options = []
+        amounts: Mapping[str, int] | None = None
+        needs: tuple[Lack, ...] = ()
         for fit in self.floor.shape(work).fits:
-            taken = [Lack(line, line.need(work, fit.amounts)) for line in lines]
-            needs = tuple(pair for pair in taken if pair[1])
+            if fit.amounts != amounts:
+                amounts = fit.amounts
+                taken = [Lack(line, line.need(work, amounts)) for line in lines]
+                needs = tuple(pair for pair in taken if pair[1])
             if all(need <= line.most for line, need in needs):
                 options.append(self._option(work, fit, needs))
         return tuple(options)

@@ -8,7 +8,7 @@ Never: a promise: nothing found here is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from jupyter_gpupool.scheduler.board import Bars, Board, Option
@@ -199,14 +199,16 @@ class _Walk:
         waiting = queue.head
         if isinstance(queue.home, Limit):
             return self._has_enough(waiting, queue.home.lack(waiting))
-        if queue.lack is not None:
-            return not queue.lack.lacks_at(self._board.time) and self._is_hopeful(waiting)
-        if not queue.tried:
-            return self._is_hopeful(waiting)
-        shelves = queue.home.shelves
-        return any(
-            option.shelf in shelves and self._may_fit(waiting.work, option) for option in waiting.options
-        )
+        if queue.lack is not None and queue.lack.lacks_at(self._board.time):
+            return False
+        if queue.lack is not None or not queue.tried:
+            queue.lack, queue.tried = None, not self._is_hopeful(waiting)
+            return not queue.tried
+        for option in waiting.options:
+            rooms = self._rooms.get(option.shelf)
+            if rooms and option.shelf in queue.home.shelves and self._may_fit(waiting.work, option, rooms):
+                return True
+        return False
 
     def _is_hopeful(self, waiting: Waiting) -> bool:
         """Say, at little cost, whether any cards could be had."""
@@ -224,11 +226,8 @@ class _Walk:
         backs = (term.back for term in terms if term is not None)
         return lack.line.fits(lack.need, time, min(time + work.limit, *backs, FOREVER))
 
-    def _may_fit(self, work: Work, option: Option) -> bool:
+    def _may_fit(self, work: Work, option: Option, rooms: Mapping[str, Room]) -> bool:
         """Say whether there is room for a work, with an option, where something freed."""
-        rooms = self._rooms.get(option.shelf)
-        if not rooms:
-            return False
         time, size = self._board.time, option.size
         end = time + work.limit
         return any(

@@ -26,6 +26,7 @@ class Promises:
         self._board = board
         self._now = board.time
         self._reserved: dict[int, Promise] = {}
+        self._due = 0
         self._by_group: dict[str, dict[int, Promise]] = {}
         self._broken: list[Moved] = []
         self._causes: dict[int, str] = {}
@@ -67,7 +68,7 @@ class Promises:
 
     def any_due(self) -> bool:
         """Say whether a promise takes resources at this moment."""
-        return any(promise.start <= self._now for promise in self._reserved.values())
+        return self._due > 0
 
     def due(self, time: Seconds) -> list[Work]:
         """Return the jobs that are promised a start by `time`."""
@@ -172,11 +173,13 @@ class Promises:
 
     def _reserve(self, promise: Promise) -> None:
         self._reserved[promise.work] = promise
+        self._due += promise.start <= self._now
         self._by_group.setdefault(self._works[promise.work].group, {})[promise.work] = promise
         self._book(promise, 1)
 
     def _release(self, promise: Promise) -> None:
         del self._reserved[promise.work]
+        self._due -= promise.start <= self._now
         del self._by_group[self._works[promise.work].group][promise.work]
         self._book(promise, -1)
 
