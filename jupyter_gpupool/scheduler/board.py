@@ -29,7 +29,8 @@ Bars = tuple[Lack | None, ...]
 class Option:
     """One bay in which a request could be placed, and what it would take there.
 
-    `amounts` are what its group then uses of each resource that it is owed. On cards that are lent by day it
+    `amounts` are what its group then uses of each resource that it is owed. `needs` are what it takes of its
+    limits, `guards` what it takes of quota that may be promised to others. On cards that are lent by day it
     takes `slices` of what is free for sessions.
     """
 
@@ -39,6 +40,7 @@ class Option:
     gpu_milli: int
     amounts: Mapping[str, int]
     needs: tuple[Lack, ...]
+    guards: tuple[Lack, ...]
     headroom: Headroom | None = None
     slices: int = 0
 
@@ -57,9 +59,10 @@ class Option:
 
     def lack(self, start: Seconds, end: Seconds) -> Lack | None:
         """Return the first limit that has too little over [start, end)."""
-        for found in self.needs:
-            if not found.line.fits(found.need, start, end):
-                return found
+        for needs in (self.needs, self.guards):
+            for found in needs:
+                if not found.line.fits(found.need, start, end):
+                    return found
         return None
 
     def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
@@ -71,7 +74,7 @@ class Option:
     def openings(self, work: Work, term: Term, allowed: list[Interval], before: Seconds) -> list[Interval]:
         """Return when, in `allowed` and in a term, limits and headroom allow a start before `before`."""
         found = meet(allowed, [(term.first, term.last)])
-        demands: list[tuple[Line | Profile, int]] = [*self.needs]
+        demands: list[tuple[Line | Profile, int]] = [*self.needs, *self.guards]
         if self.headroom is not None and term.by_day:
             demands.append((self.headroom.profile, self.slices))
         for cap, need in demands:
@@ -293,25 +296,30 @@ class Board:
         return [(max(first, after), last - 1) for first, last in windows if last > after]
 
     def _resolve(self, work: Work) -> tuple[Option, ...]:
-        lines = self.limits.bounds(work)
+        lines, guards = self.limits.bounds(work), self.limits.guards(work)
         options = []
         amounts: Mapping[str, int] | None = None
         needs: tuple[Lack, ...] = ()
+        promised: tuple[Lack, ...] = ()
         for fit in self.floor.shape(work).fits:
             if fit.amounts != amounts:
                 amounts = fit.amounts
-                taken = [Lack(line, line.need(work, amounts)) for line in lines]
-                needs = tuple(pair for pair in taken if pair[1])
+                needs, promised = _taken(work, amounts, lines), _taken(work, amounts, guards)
             if all(need <= line.most for line, need in needs):
-                options.append(self._option(work, fit, needs))
+                options.append(self._option(work, fit, needs, promised))
         return tuple(options)
 
-    def _option(self, work: Work, fit: Fit, needs: tuple[Lack, ...]) -> Option:
+    def _option(self, work: Work, fit: Fit, needs: tuple[Lack, ...], guards: tuple[Lack, ...]) -> Option:
         bay, size = fit.bay, fit.size
         shelf = self.floor.shelf(bay, work.kind, self.floor.serving(work.group, work.user))
         headroom = None if shelf.lender is None else self.floor.headrooms.get(bay.partition)
         slices = headroom.slices(bay.memory, bay.memory) * size.cards if headroom else 0
-        return Option(bay, shelf, size, fit.gpu_milli, fit.amounts, needs, headroom, slices)
+        return Option(bay, shelf, size, fit.gpu_milli, fit.amounts, needs, guards, headroom, slices)
+
+
+def _taken(work: Work, amounts: Mapping[str, int], lines: Iterable[Line]) -> tuple[Lack, ...]:
+    needs = (Lack(line, line.need(work, amounts)) for line in lines)
+    return tuple(lack for lack in needs if lack.need)
 
 
 def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:

@@ -43,7 +43,7 @@ def forecast(
     for promise in promises:
         promised.add(promise.work)
         work = works[promise.work]
-        walk.expect_start(promise)
+        walk.expect_start(work, promise)
         walk.expect_end(work, promise.placement, board.end_of(work, promise.placement, promise.start))
     for reservation in board.snapshot.reservations:
         walk.expect_reservation(reservation)
@@ -76,9 +76,10 @@ class _Walk:
             if end - early > self._board.time:
                 self._expect(end - early, (), (), (profile,))
 
-    def expect_start(self, promise: Promise) -> None:
-        """Note that a promise takes its cards at its start."""
-        self._expect(promise.start, self._cards(promise.placement), (), ())
+    def expect_start(self, work: Work, promise: Promise) -> None:
+        """Note that a promise takes its cards at its start, and then keeps nobody from its group's quota."""
+        profiles = tuple(self._board.limits.profiles(work))
+        self._expect(promise.start, self._cards(promise.placement), (), profiles)
 
     def expect_reservation(self, reservation: Reservation) -> None:
         """Note when the cards of a reservation change hands."""

@@ -185,6 +185,7 @@ class Promises:
 
     def _book(self, promise: Promise, sign: int) -> None:
         self._board.floor.book(*self._claim(promise), sign)
+        self._board.limits.promise(self._works[promise.work], promise.placement, promise.start, sign)
         self._count([promise], sign)
 
     def _count(self, promises: Iterable[Promise], sign: int) -> None:

@@ -56,18 +56,12 @@ def promises_move_for_a_cause_only(seen: Seen) -> Iterator[str]:
 
 
 def is_true(seen: Seen, promise: Promise, cause: str) -> bool:
-    """Say whether a cause is one of those that may move a promise, and holds.
-
-    What cannot stop and may not borrow has no promise against others of its own group that begin to borrow:
-    any cause will do.
-    """
+    """Say whether a cause is one of those that may move a promise, and holds."""
     match = next((found for known in CAUSES if (found := re.fullmatch(known, cause))), None)
     if match is None:
         return False
     kind, text = next(pair for pair in match.groupdict().items() if pair[1])
     work = seen.works[promise.work]
-    if work.kind == "job" and seen.is_lasting(seen.promised[work.id], seen.now, new=True):
-        return True
     id_ = int(text) if text.isdigit() else 0
     other = seen.works.get(id_)
     return _TRUTHS[kind](seen, promise, work, id_, other)

@@ -15,7 +15,8 @@ from fractions import Fraction
 from math import inf
 
 from jupyter_gpupool.scheduler.model import Group, Placement, Promise, Quota, Reason, Snapshot, Work
-from tests.scheduler.naive_pool import GPU, POOL, Booking, Claim, Pool, Takes, milli_of
+from tests.scheduler.naive_pool import GPU, Booking, Claim, Pool, Takes, milli_of
+from tests.scheduler.naive_tree import POOL
 
 
 def order(pool: Pool, works: Iterable[Work]) -> Iterator[Work]:
@@ -159,7 +160,7 @@ class Naive:
 
     def _reserve(self, promise: Promise) -> None:
         work = self.works[promise.work]
-        booking = Booking(work, promise.placement, promise.start, promise.start + work.limit)
+        booking = Booking(work, promise.placement, promise.start, promise.start + work.limit, promised=True)
         self.promises[work.id], self._reserved[work.id] = promise, booking
         self.pool.booked.append(booking)
 

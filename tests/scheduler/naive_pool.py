@@ -1,6 +1,6 @@
 """A small pool as the rules see it: every booking in one list, every question answered by looking through it.
 
-Owns: the formulae of the quota tree; what is free at each moment at which something begins; who may have it;
+Owns: what is free at each moment at which something begins; who may have it;
 where and when work could start.
 Never: who comes first and what is decided (`naive`); anything of the scheduler but its words (`model`).
 """
@@ -26,9 +26,9 @@ from jupyter_gpupool.scheduler.model import (
     UserLimits,
     Work,
 )
+from tests.scheduler.naive_tree import POOL, Tree
 
 GPU, CPUS, MEMORY = "gpu_milli", "cpus_milli", "memory_mib"
-POOL = "pool"
 PLAIN = PriorityClass("normal", 0)
 Claim = Work | Lease
 Takes = Mapping[str, int]
@@ -43,66 +43,7 @@ class Booking:
     placement: Placement
     start: int
     end: int
-
-
-class Tree:
-    """What groups own, use and may reach of one resource, formula by formula."""
-
-    def __init__(self, groups: Mapping[str, Group], resource: str, total: int) -> None:
-        self.groups, self.resource, self.total = groups, resource, total
-        self.named = [name for name in groups if self._names(name)]
-
-    def _names(self, name: str) -> bool:
-        quota = self.groups[name].quota
-        return any(self.resource in (part or {}) for part in (quota.quota, quota.limit, quota.lend))
-
-    def home(self, name: str) -> str:
-        """Return the nearest group, from this one up, that names the resource."""
-        while name in self.groups and name not in self.named:
-            name = self.groups[name].parent
-        return name if name in self.groups else POOL
-
-    def parent(self, name: str) -> str:
-        return self.home(self.groups[name].parent)
-
-    def children(self, name: str) -> list[str]:
-        return [child for child in self.named if self.parent(child) == name]
-
-    def quota(self, name: str) -> int:
-        if name == POOL:
-            return max(0, self.total - sum(map(self.quota, self.named)))
-        return self.groups[name].quota.quota.get(self.resource, 0)
-
-    def subtree(self, name: str) -> int:
-        return self.quota(name) + sum(self.subtree(c) - self.local(c) for c in self.children(name))
-
-    def local(self, name: str) -> int:
-        lend = (self.groups[name].quota.lend or {}).get(self.resource)
-        return 0 if lend is None else max(0, self.subtree(name) - lend)
-
-    def may_borrow(self, name: str) -> float:
-        limit = (self.groups[name].quota.limit or {}).get(self.resource)
-        return inf if limit is None else limit - self.subtree(name)
-
-    def usage(self, name: str, held: Mapping[str, int]) -> int:
-        own = sum(many for group, many in held.items() if self.home(group) == name and name != POOL)
-        return own + sum(max(0, self.usage(c, held) - self.local(c)) for c in self.children(name))
-
-    def available(self, name: str, held: Mapping[str, int]) -> float:
-        subtree = self.subtree(name)
-        if name == POOL:
-            return subtree - self.usage(POOL, held)
-        local, usage = self.local(name), self.usage(name, held)
-        reach = subtree - local - max(0, usage - local) + self.may_borrow(name)
-        return max(0, local - usage) + min(self.available(self.parent(name), held), reach)
-
-    def potential(self, name: str) -> float:
-        if name == POOL:
-            return self.subtree(POOL)
-        return min(
-            self.subtree(name) + self.may_borrow(name),
-            self.local(name) + self.potential(self.parent(name)),
-        )
+    promised: bool = False
 
 
 class Pool:
@@ -278,7 +219,7 @@ class Pool:
             if lasts:
                 yield Reason.GROUP_QUOTA, end - (borrow if work.kind == "job" else 0), stays
             if work.kind == "job" and lasts and owed is not None:
-                yield Reason.GROUP_QUOTA, end, owns
+                yield Reason.GROUP_QUOTA, end - work.limit + 1, owns
             if work.kind == "job" and home != POOL:
                 yield Reason.GROUP_QUOTA, end, reaches
 
@@ -296,7 +237,8 @@ class Pool:
 
     def is_long(self, work: Work) -> bool:
         """Say whether a job may not borrow: it cannot be stopped, and is long."""
-        return not work.resumable and work.limit > self.snapshot.settings.borrow_max_time
+        is_job = work.kind == "job" and not work.resumable
+        return is_job and work.limit > self.snapshot.settings.borrow_max_time
 
     def budgets(self, work: Work) -> list[tuple[str, Budget]]:
         known = self.snapshot.budgets
@@ -325,11 +267,31 @@ class Pool:
         return work.window is None or any(first <= time < last for first, last in windows)
 
     def allows(self, work: Work, takes: Takes, start: int, end: int) -> bool:
-        return self.affords(work, takes, start) and all(
-            holds(time)
-            for _, last, holds in self.caps(work, takes, end)
-            for time in (self.moments(start, last) if last > start else [])
+        return (
+            self.affords(work, takes, start)
+            and self.spares(work, takes, start, end)
+            and all(
+                holds(time)
+                for _, last, holds in self.caps(work, takes, end)
+                for time in (self.moments(start, last) if last > start else [])
+            )
         )
+
+    def spares(self, work: Work, takes: Takes, start: int, end: int) -> bool:
+        """Say whether a job leaves alone what is promised to those that may not borrow.
+
+        It may be about when one of them starts only if that one's group is inside quota with it.
+        """
+        for one in self.booked if work.kind == "job" else ():
+            spans = start < one.start < end or start == one.start == self.now
+            if one.promised and spans and self.is_long(one.claim):
+                group, promised = one.claim.group, self.takes_at(one.claim, one.placement)
+                for name in filter(promised.get, self.groups[group].quota.quota):
+                    held, tree = self.held(name, one.start), self.trees[name]
+                    more = {**held, work.group: held.get(work.group, 0) + takes[name]}
+                    if tree.usage(group, more) > max(tree.subtree(group), tree.usage(group, held)):
+                        return False
+        return True
 
     # -- where
 
@@ -432,12 +394,13 @@ class Pool:
     # -- when
 
     def times(self, work: Work) -> Iterable[int]:
-        """Return when something may become possible: ends, edges of windows and periods."""
+        """Return when something may become possible: ends, promised starts, edges of windows and periods."""
         borrow = self.snapshot.settings.borrow_max_time
         ends = {one.end for one in self.booked} | {one.end - borrow for one in self.booked}
         edges = {first for first, _ in self.snapshot.windows.get(work.window or "", ())}
         periods = {end for _, budget in self.budgets(work) for end in budget.ends}
-        found = {self.now, work.not_before, *ends, *edges, *periods}
+        starts = {one.start for one in self.booked if one.promised}
+        found = {self.now, work.not_before, *ends, *starts, *edges, *periods}
         return sorted(time for time in found if time >= self.now)
 
     def inside(self, group: str, takes: Takes, time: int | None = None) -> bool:
