@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.floor import Fit, Floor
+from jupyter_gpupool.scheduler.guards import Guards
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
@@ -90,6 +91,7 @@ class Board:
     def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
         self.snapshot = snapshot
         self.limits = Limits(snapshot, now)
+        self.guards = Guards(self.limits)
         self.floor = Floor(snapshot, now, self.limits.resources)
         self.floor.turn_to(snapshot, now, self.limits.end_of)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
@@ -104,6 +106,7 @@ class Board:
         """Lay out a later snapshot: what was booked and is no lease of it is taken off."""
         self.snapshot = snapshot
         self.limits.turn_to(snapshot, now)
+        self.guards.clear()
         self.floor.turn_to(snapshot, now, self.limits.end_of)
         self._shortened.clear()
         if snapshot.budgets:
@@ -296,7 +299,7 @@ class Board:
         return [(max(first, after), last - 1) for first, last in windows if last > after]
 
     def _resolve(self, work: Work) -> tuple[Option, ...]:
-        lines, guards = self.limits.bounds(work), self.limits.guards(work)
+        lines, guards = self.limits.bounds(work), self.guards.bounds(work)
         options = []
         amounts: Mapping[str, int] | None = None
         needs: tuple[Lack, ...] = ()

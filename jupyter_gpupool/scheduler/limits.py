@@ -19,7 +19,6 @@ from jupyter_gpupool.scheduler.lines import (
     Cap,
     Claim,
     Entry,
-    Guard,
     Kept,
     Line,
     Purse,
@@ -89,9 +88,7 @@ class Limits:
         self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
         self._shared: dict[tuple[Kind, str, bool], tuple[Line, ...]] = {}
-        self._guards: dict[str, tuple[Guard, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
-        self._promised: dict[tuple[str, str], list[Seconds]] = {}
         self._booked: dict[tuple[int, int, Seconds, Seconds], Booked] = {}
         self._started: list[Held] = []
         self._all: dict[int, Held] = {}
@@ -248,23 +245,16 @@ class Limits:
             found = self._bounds[key] = tuple(self._bounds_of(key))
         return found
 
-    def guards(self, work: Work) -> tuple[Guard, ...]:
-        """Return what keeps a job from what is promised of its group's quota to one that stays inside it."""
-        if work.kind != "job":
-            return ()
-        found = self._guards.get(work.group)
-        if found is None:
-            found = self._guards[work.group] = tuple(self._guards_of(work.group))
-        return found
-
-    def promise(self, work: Work, placement: Placement, start: Seconds, sign: int) -> None:
-        """Keep others from what `work` is promised, if it may not borrow; `sign` -1 takes that back."""
-        if not self.key(work).lasting:
-            return
-        for name in self.groups[work.group].quota.quota:
-            if self._taken(name, work, placement):
-                promised = self._promised.setdefault((work.group, name), [])
-                (promised.append if sign > 0 else promised.remove)(start)
+    def above(self, group: str) -> Iterator[tuple[str, str, Profile, Kept]]:
+        """Yield the accounts in which what a group takes counts, each with what those below it keep."""
+        for name, accounts in self._accounts.items():
+            tree = accounts.tree
+            kept: Kept = []
+            for node in tree.upward(tree.home(group)):
+                profile = accounts.profile(node)
+                yield name, node, profile, kept
+                if node != quota.ROOT and (local := tree.local(node)):
+                    kept = [*kept, (profile, tree.subtree(node) - local, local)]
 
     def profiles(self, claim: Claim) -> list[Profile]:
         """Return every profile in which a claim may count."""
@@ -384,7 +374,7 @@ class Limits:
 
     def _reaches(self, group: str) -> Iterator[Line]:
         """Yield the limits of the group and of those above it, and what all others lend."""
-        for name, node, profile, kept in self._above(group):
+        for name, node, profile, kept in self.above(group):
             tree = self.trees[name]
             limit, owned = tree.limit(node), tree.subtree(node)
             if limit != quota.UNBOUNDED:
@@ -392,27 +382,6 @@ class Limits:
                 cap = Cap(Scope(), name, limit, Reason.GROUP_QUOTA, what, node)
                 line = Reach(cap, profile, limit - owned, kept) if kept else None
                 yield line or Line(cap, profile, limit - owned)
-
-    def _guards_of(self, group: str) -> Iterator[Guard]:
-        """Yield what is promised of the quota of the group, and of those above it."""
-        for name, node, profile, kept in self._above(group):
-            if node != quota.ROOT:
-                cap = Cap(
-                    Scope(node), name, self.trees[name].subtree(node), Reason.GROUP_QUOTA, "promised", node
-                )
-                promised = self._promised.setdefault((node, name), [])
-                yield Guard(cap, profile, kept, promised, self._now)
-
-    def _above(self, group: str) -> Iterator[tuple[str, str, Profile, Kept]]:
-        """Yield the accounts in which what a group takes counts, each with what those below it keep."""
-        for name, accounts in self._accounts.items():
-            tree = accounts.tree
-            kept: Kept = []
-            for node in tree.upward(tree.home(group)):
-                profile = accounts.profile(node)
-                yield name, node, profile, kept
-                if node != quota.ROOT and (local := tree.local(node)):
-                    kept = [*kept, (profile, tree.subtree(node) - local, local)]
 
     def _budgets(self, key: ClaimKey) -> Iterator[Purse]:
         """Yield the budgets of the group and of those above it."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from jupyter_gpupool.scheduler.model import Lease, Reason, Seconds, Work
-from jupyter_gpupool.scheduler.quota import GPU, UNBOUNDED
+from jupyter_gpupool.scheduler.quota import GPU
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile
 
 Claim = Work | Lease
@@ -226,62 +226,6 @@ class Entry(Line):
     ) -> list[Interval]:
         """List when something may start, at `after` or later; perhaps without what opens from `before` on."""
         return super().openings(need, 1, after, until, before)
-
-
-class Guard(Line):
-    """What keeps jobs from the quota of a group while it is promised to one that may not borrow.
-
-    If they ran on when that is to start, and took the group above its quota, its promise would have to move.
-
-    Parameters
-    ----------
-    kept
-        What is kept below, as in `Reach`.
-    promised
-        When such jobs are promised a start.
-    now
-        What is promised for now has yet to start; what is promised for later has started by then.
-    """
-
-    __slots__ = ("_now", "_promised", "_reach")
-
-    def __init__(self, cap: Cap, profile: Profile, kept: Kept, promised: list[Seconds], now: Seconds) -> None:
-        super().__init__(cap, profile)
-        self._reach = Reach(cap, profile, 0, kept)
-        self._promised = promised
-        self._now = now
-
-    def least(self, need: int) -> int:
-        """Return what must be free in the profile, at the least: nothing, once that job has started."""
-        return -UNBOUNDED
-
-    def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
-        """Say whether `need` is free for work that lasts over [start, end)."""
-        return all(
-            self._reach.free(time) >= need
-            for time in self._promised
-            if time < end and start < self._begun(time)
-        )
-
-    def openings(
-        self,
-        need: int,
-        length: Seconds,
-        after: Seconds,
-        until: Seconds = FOREVER,
-        before: Seconds = FOREVER,
-    ) -> list[Interval]:
-        """List when something may start, at `after` or later; perhaps without what opens from `before` on."""
-        closed = Profile(0)
-        for time in self._promised:
-            first, last = max(after, time - length + 1), self._begun(time)
-            if time < until and first < last and self._reach.free(time) < need:
-                closed.book(first, last, 1)
-        return closed.openings(0, 1, after)
-
-    def _begun(self, time: Seconds) -> Seconds:
-        """Return from when on what is promised for `time` has started."""
-        return time + 1 if time == self._now else time
 
 
 class Purse(Line):

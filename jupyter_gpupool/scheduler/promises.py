@@ -185,7 +185,8 @@ class Promises:
 
     def _book(self, promise: Promise, sign: int) -> None:
         self._board.floor.book(*self._claim(promise), sign)
-        self._board.limits.promise(self._works[promise.work], promise.placement, promise.start, sign)
+        work = self._works[promise.work]
+        self._board.guards.book(work, promise.placement, promise.start, self._now, sign)
         self._count([promise], sign)
 
     def _count(self, promises: Iterable[Promise], sign: int) -> None:
