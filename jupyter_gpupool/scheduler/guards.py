@@ -9,31 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jupyter_gpupool.scheduler.limits import Limits
-from jupyter_gpupool.scheduler.lines import Cap, Kept, Line, Reach, Scope
+from jupyter_gpupool.scheduler.lines import Cap, Kept, Reach, Scope
 from jupyter_gpupool.scheduler.model import Placement, Reason, Seconds, Work
 from jupyter_gpupool.scheduler.quota import ROOT, UNBOUNDED
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile
 
 
-class Guard(Line):
+class Guard(Reach):
     """What keeps jobs from the quota of a group when a job is promised a start that may not borrow.
 
     If they ran on then, and took the group above its quota, that promise would have to move.
 
     Parameters
     ----------
-    kept
-        What is kept below, as in `Reach`.
     promised
         When such jobs are promised a start, each with the moment from which on it is in nobody's way.
     """
 
-    __slots__ = ("_promised", "_reach")
+    __slots__ = ("_promised",)
 
     def __init__(self, cap: Cap, profile: Profile, kept: Kept, promised: list[Interval]) -> None:
-        super().__init__(cap, profile)
-        self._reach = Reach(cap, profile, 0, kept)
+        super().__init__(cap, profile, 0, kept)
         self._promised = promised
+
+    def free(self, time: Seconds) -> int:
+        """Return what is free at `time`: all, if nothing is promised for then."""
+        is_promised = any(first <= time < begun for first, begun in self._promised)
+        return super().free(time) if is_promised else UNBOUNDED
 
     def least(self, need: int) -> int:
         """Return what must be free in the profile, at the least: nothing, once that job has started."""
@@ -41,9 +43,10 @@ class Guard(Line):
 
     def fits(self, need: int, start: Seconds, end: Seconds) -> bool:
         """Say whether `need` is free for work that lasts over [start, end)."""
-        return all(
-            self._reach.free(time) >= need for time, begun in self._promised if time < end and start < begun
-        )
+        for time, begun in self._promised:
+            if time < end and start < begun and super().free(time) < need:
+                return False
+        return True
 
     def openings(
         self,
@@ -57,7 +60,7 @@ class Guard(Line):
         closed = Profile(0)
         for time, begun in self._promised:
             first = max(after, time - length + 1)
-            if time < until and first < begun and self._reach.free(time) < need:
+            if time < until and first < begun and super().free(time) < need:
                 closed.book(first, begun, 1)
         return closed.openings(0, 1, after)
 
