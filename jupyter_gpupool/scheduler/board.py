@@ -24,6 +24,7 @@ from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 # Of each option the limit that lacks room; None where cards, CPUs or memory lack, or nobody lends any.
 Bars = tuple[Lack | None, ...]
+Room = tuple[Seconds, list[tuple[Site, list[Card]]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +72,15 @@ class Option:
         if self.headroom is None or not term.by_day:
             return True
         return self.headroom.profile.fits(self.slices, start, end)
+
+    def room(
+        self, work: Work, term: Term, allowed: list[Interval], before: Seconds, nodes: Collection[str] | None
+    ) -> Room | None:
+        """Return the first start, in `allowed` and in a term, with room, whatever the limits."""
+        within = meet(allowed, [(term.first, term.last)])
+        if not within or within[0][0] >= before:
+            return None
+        return self.shelf.earliest(self.size, work.limit, within, before, nodes, term.back)
 
     def openings(self, work: Work, term: Term, allowed: list[Interval], before: Seconds) -> list[Interval]:
         """Return when, in `allowed` and in a term, limits and headroom allow a start before `before`."""
@@ -204,7 +214,8 @@ class Board:
             for term in option.terms(work, self.time):
                 if term.first >= before:
                     break
-                opened = option.openings(work, term, allowed, before)
+                room = option.room(work, term, allowed, before, nodes)
+                opened = option.openings(work, term, _from(allowed, room[0]), before) if room else []
                 if not opened:
                     continue
                 found = option.shelf.earliest(option.size, work.limit, opened, before, nodes, term.back)
@@ -323,6 +334,10 @@ class Board:
 def _taken(work: Work, amounts: Mapping[str, int], lines: Iterable[Line]) -> tuple[Lack, ...]:
     needs = (Lack(line, line.need(work, amounts)) for line in lines)
     return tuple(lack for lack in needs if lack.need)
+
+
+def _from(allowed: list[Interval], time: Seconds) -> list[Interval]:
+    return [(max(first, time), last) for first, last in allowed if last >= time]
 
 
 def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:
