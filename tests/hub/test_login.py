@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.site import LIGHT, Site, until
+from tests.hub.site import Site, until
 
 pytestmark = [pytest.mark.requires_server("node"), pytest.mark.timeout(240)]
 
@@ -16,7 +16,7 @@ EIGHTH = {"slice": "1/8"}
 
 @pytest.fixture(scope="module")
 def site(make_site: Callable[..., Site]) -> Site:
-    return make_site(extra=LIGHT).start()
+    return make_site().start()
 
 
 @pytest.fixture(autouse=True)
