@@ -217,7 +217,7 @@ class Process:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while True:
             try:
                 assert self.call("GET", "whoami").status == 200

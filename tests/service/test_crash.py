@@ -15,11 +15,14 @@ import pytest
 def test_the_service_is_killed_and_the_job_goes_on(spawn: Any) -> None:
     service = spawn()
     call = service.call
-    first = call.submit("echo one; sleep 1.5; echo two; exit 4")
+    first = call.submit("echo one; while [ ! -e $GPUPOOL_OUT_DIR/go ]; do sleep 0.05; done; echo two; exit 4")
     second = call.submit("echo second")
     call.log(first["id"], wait=10)
     service.kill()
-    time.sleep(2)  # it ends while nobody looks
+    folder = service.home.path / "jobs" / str(first["id"])
+    (folder / "out" / "go").touch()
+    while b"exit_code" not in (folder / "1" / "exit.json").read_bytes():  # it ends while nobody looks
+        time.sleep(0.02)
     began = time.monotonic()
     service = spawn()
     ended = call.wait(first["id"])
