@@ -58,6 +58,7 @@ class _Walk:
         self._events: list[Event] = []
         self._noted = 0
         self._timers: list[tuple[Seconds, int, Waiting]] = []
+        self._paid: set[Profile] = set()
         self._edges = [(edge, name) for name in board.floor.lenders if (edge := self._edge(name))]
         self._left = 0
         self._limits: dict[Profile, Limit] = {}
@@ -291,9 +292,16 @@ class _Walk:
         if common is not None and places[-1].head is waiting:
             self._limit(common).look_on(places[-1], common)
         for lack in lacks.values():
-            end = lack.line.period_end(self._board.time) if isinstance(lack.line, Purse) else FOREVER
-            if end != FOREVER:
-                self._expect(end, (), (), (lack.line.profile,))
+            if isinstance(lack.line, Purse):
+                self._expect_periods(lack.line)
+
+    def _expect_periods(self, purse: Purse) -> None:
+        """Note that there is more of a budget whenever a period ends."""
+        if purse.profile not in self._paid:
+            self._paid.add(purse.profile)
+            for end in purse.ends:
+                if end > self._board.time:
+                    self._expect(end, (), (), (purse.profile,))
 
     def _barred(self, waiting: Waiting, bars: Bars) -> Bars:
         """Add what bars a work also from cards that are not lent to it now: only a change there matters."""

@@ -243,13 +243,13 @@ class Purse(Line):
         From when on a claim that runs has yet to be paid for.
     """
 
-    __slots__ = ("_charge", "_ends", "_now")
+    __slots__ = ("_charge", "_now", "ends")
 
     def __init__(
         self, cap: Cap, profile: Profile, ends: tuple[Seconds, ...], charge: int, now: Seconds
     ) -> None:
         super().__init__(cap, profile)
-        self._ends = ends
+        self.ends = ends
         self._charge = charge
         self._now = now
 
@@ -291,5 +291,5 @@ class Purse(Line):
 
     def period_end(self, time: Seconds) -> Seconds:
         """Return when the period that `time` is in ends."""
-        following = bisect_right(self._ends, time)
-        return self._ends[following] if following < len(self._ends) else FOREVER
+        following = bisect_right(self.ends, time)
+        return self.ends[following] if following < len(self.ends) else FOREVER

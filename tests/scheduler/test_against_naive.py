@@ -283,6 +283,34 @@ FOUND = {
         [{}, {"limit": 10, "kind": "session"}, {"limit": 10, "priority": "high"}],
         6,
     ),
+    "what no period's budget pays for beside what starts first waits for the one after": (
+        {"budget": ("a", 40)},
+        {},
+        [{}],
+        [
+            {"limit": 8, "priority": "high"},
+            {"limit": 11, "size": {"gpus": 2}},
+            {"limit": 11, "priority": "high"},
+        ],
+        0,
+    ),
+    "a job that borrows may start once one has started that may not": (
+        {"shape": (1, 2, 1), "promises": (2, 1)},
+        {"c": {"owed": 2}},
+        [{}],
+        [{"limit": 13, "group": "c", "window": "night"}, {**TWO, "limit": 6, "group": "c"}],
+        10,
+    ),
+    "a higher class moves what is promised to a long job, for that cause": (
+        {"promises": (2, 1)},
+        {"b": {"owed": 1}},
+        [{"limit": 13, "group": "b"}, {"group": "b"}],
+        [
+            {"group": "b", "priority": "high", "window": "night"},
+            {"group": "b", "priority": "urgent"},
+        ],
+        2,
+    ),
     "what one card's limit bars and another's budget starts when either has room": (
         {"shape": (1, 2, 1), "new": True, "nested": True, "budget": ("a", 40)},
         {"b": {"owed": 2, "typed": 1}},
