@@ -248,9 +248,10 @@ def spawn(home: Home) -> Iterator[Callable[..., Process]]:
         return running[-1]
 
     yield begin
+    left = bool(running) and running[-1].process.poll() is not None
     for service in running:
         service.stop()
-    if running and running[-1].process.returncode != 0:  # it was killed
+    if left:  # it ended by itself, or was killed
         asyncio.run(end_jobs(home.path))
 
 
