@@ -51,7 +51,7 @@ class Clearing:
         self._known_owing: dict[Owing, list[Victim]] = {}
         self._parents: set[str] | None = None
         self._most: dict[Owing | None, tuple[int, Mib]] = {}
-        self._owed: dict[tuple[str, bool], bool] = {}
+        self._owed: dict[str, dict[int, bool]] = {}
         self._failed: dict[object, Seconds] = {}
         self._above: dict[str, bool] = {}
         self._known_over: list[Lease] | None = None
@@ -205,8 +205,7 @@ class Clearing:
         """Forget what was known of a group that holds more or less now, and of those above it."""
         for name in self._board.limits.upward(group):
             self._above.pop(name, None)
-            self._owed.pop((name, True), None)
-            self._owed.pop((name, False), None)
+            self._owed.pop(name, None)
         self._known_over = None
         self._known_owing.clear()
         self._most.clear()
@@ -245,13 +244,14 @@ class Clearing:
         return self._board.snapshot.priorities.get(claim.priority, PLAIN).value
 
     def _is_owed(self, work: Work) -> bool:
-        """Say whether the group of `work` may take more of its cards, however little."""
-        key = work.group, work.request.gpus > 0
-        found = self._owed.get(key)
+        """Say whether the group of `work` may take so many cards more, whatever else comes with them."""
+        cards = work.request.gpus
+        known = self._owed.setdefault(work.group, {})
+        found = known.get(cards)
         if found is None:
-            least = {**dict.fromkeys(self._board.measure(work), 0), GPU: int(key[1])}
+            least = {**dict.fromkeys(self._board.measure(work), 0), GPU: 1000 * cards}
             wanted = self._with_promised(work, least)
-            found = self._owed[key] = self._board.limits.inside(work.group, wanted)
+            found = known[cards] = self._board.limits.inside(work.group, wanted)
         return found
 
     def _could_hold(self, work: Work) -> bool:

@@ -137,7 +137,7 @@ class Promises:
         for promise in off:
             self._book(promise, 1)
 
-    def reserved(self, gives_way: Callable[[Work], bool]) -> list[Promise]:
+    def reserved(self, gives_way: Callable[[Work], object]) -> list[Promise]:
         """Return the promises of those that give way."""
         return [promise for promise in self._reserved.values() if gives_way(self._works[promise.work])]
 

@@ -6,9 +6,10 @@ Never: a decision: what is listed is tried like anything else.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import partial
 from operator import le
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
@@ -125,8 +126,14 @@ class Shortlist:
         reserved = self._promises.all()
         if reserved != self._reserved:
             self._reserved = reserved
-            self._next = self._next_special = 0
-            self._eased = False
+            self._next_special = 0
+            self._begin()
+
+    def _begin(self) -> None:
+        """Look at all works anew."""
+        self._next = 0
+        self._eased = False
+        self._put_by: list[Work] = []
 
     def ease(self) -> None:
         """Take note of a promise that came sooner: some of the room may last longer now."""
@@ -134,6 +141,7 @@ class Shortlist:
         self._measure()
 
     def _measure(self) -> None:
+        self._found: Work | None = None
         self._due = self._promises.any_due()
         if self._few:
             return
@@ -151,6 +159,15 @@ class Shortlist:
 
     def candidate(self, served: Set[int]) -> Work | None:
         """Return some work that could start at this moment, `served` ones apart; None when none could."""
+        if self._found is None or self._found.id in served:
+            self._found = self._look(served)
+            if self._found is None and self._eased:
+                self._begin()
+                self._found = self._look(served)
+        return self._found
+
+    def _look(self, served: Set[int]) -> Work | None:
+        """Go on from the last that could not start."""
         while self._next_special < len(self._special):
             work = self._special[self._next_special]
             if work.id not in served and self._is_due(work):
@@ -162,10 +179,7 @@ class Shortlist:
             if work.id not in served and self._is_hopeful(work):
                 return work
             self._next += 1
-        if self._eased:
-            self._eased, self._next = False, 0
-            return self.candidate(served)
-        return None
+        return self._overtaking(served)
 
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
@@ -184,17 +198,34 @@ class Shortlist:
         )
 
     def _would_start(self, work: Work) -> bool:
-        """Try whether `work` would start if it were its turn: perhaps before promises that give way to it."""
+        """Try whether `work` would start if it were its turn; who goes before promises is put by."""
         if self._fits(work):
             return True
-        precedence, promises = self._precedence, self._promises
-        if promises.get(work.id) is not None or not precedence.may_overtake(work):
-            return False
-        if not (self._due or self._board.fits_for_a_moment(work)):
-            return False
-        lifted = promises.reserved(lambda other: bool(precedence.overtakes(work, other)))
-        with promises.without(lifted):
-            return self._fits(work)
+        if self._promises.get(work.id) is None and self._precedence.may_overtake(work):
+            self._put_by.append(work)
+        return False
+
+    def _overtaking(self, served: Set[int]) -> Work | None:
+        """Return one of those put by that would start before promises that give way to it.
+
+        First they are tried without all promises that could give way to any of a price.
+        """
+        precedence, promises, board = self._precedence, self._promises, self._board
+        by_price: defaultdict[int | None, list[Work]] = defaultdict(list)
+        for work in self._put_by:
+            if work.id not in served and (self._due or board.fits_for_a_moment(work)):
+                by_price[precedence.price(work)].append(work)
+        self._put_by = []
+        for price, works in by_price.items():
+            with promises.without(promises.reserved(partial(precedence.may_give_way, price=price))):
+                self._put_by += [work for work in works if self._fits(work)]
+        while self._put_by:
+            work = self._put_by[-1]
+            with promises.without(promises.reserved(partial(precedence.overtakes, work))):
+                if self._fits(work):
+                    return work
+            self._put_by.pop()
+        return None
 
     def _fits(self, work: Work) -> bool:
         """Say whether `work` fits at this moment, without its own promise."""

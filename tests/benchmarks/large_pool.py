@@ -25,6 +25,7 @@ from jupyter_gpupool.scheduler.model import (
     Quota,
     Request,
     Reservation,
+    Seconds,
     Snapshot,
     Usage,
     UserLimits,
@@ -166,11 +167,11 @@ def everything(jobs: int = 10_000, groups: int = 1_000, nodes: int = 128, seed: 
     )
 
 
-def carried_out(snapshot: Snapshot, decided: Plan) -> Snapshot:
+def carried_out(snapshot: Snapshot, decided: Plan, now: Seconds = NOW) -> Snapshot:
     """Return the pool right after a plan: what starts runs, who is asked was asked, promises are made."""
     works = {work.id: work for work in snapshot.waiting}
     asked = {stop.lease for stop in decided.stops}
-    leases = [replace(one, asked=NOW) if one.id in asked else one for one in snapshot.leases]
+    leases = [replace(one, asked=now) if one.id in asked else one for one in snapshot.leases]
     for start in decided.starts:
         work = works.pop(start.work)
         leases.append(
@@ -183,8 +184,8 @@ def carried_out(snapshot: Snapshot, decided: Plan) -> Snapshot:
                 priority=work.priority,
                 request=work.request,
                 placement=start.placement,
-                start=NOW,
-                end=NOW + work.limit,
+                start=now,
+                end=now + work.limit,
                 whole=work.request.gpus > 0,
                 resumable=work.resumable,
                 grace=work.grace,
@@ -192,7 +193,16 @@ def carried_out(snapshot: Snapshot, decided: Plan) -> Snapshot:
                 array_limit=work.array_limit,
             )
         )
-    return replace(snapshot, waiting=tuple(works.values()), leases=tuple(leases), promises=decided.promises)
+    waiting = tuple(works.values()) if decided.starts else snapshot.waiting
+    return replace(snapshot, waiting=waiting, leases=tuple(leases), promises=decided.promises)
+
+
+def without_ended(snapshot: Snapshot, now: Seconds) -> Snapshot:
+    """Let those leave whose time, or whose grace, is over."""
+    there = (
+        one for one in snapshot.leases if one.end > now and (one.asked is None or one.asked + one.grace > now)
+    )
+    return replace(snapshot, leases=tuple(there))
 
 
 def after_one_end(snapshot: Snapshot, number: int) -> Snapshot:

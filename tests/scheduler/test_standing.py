@@ -35,16 +35,7 @@ class Days:
         self.carry_out(plan(self.snapshot, self.now))
 
     def carry_out(self, decided):
-        """Carry a plan out at this moment."""
-        before = {lease.id: lease for lease in self.snapshot.leases}
-        done = self.bench.carried_out(self.snapshot, decided)
-        self.snapshot = replace(done, leases=tuple(self.moved(lease, before) for lease in done.leases))
-
-    def moved(self, lease, before):
-        if lease.id not in before:
-            return replace(lease, start=self.now, end=self.now + lease.end - lease.start)
-        known = before[lease.id]
-        return known if known.asked == lease.asked else replace(known, asked=self.now)
+        self.snapshot = self.bench.carried_out(self.snapshot, decided, self.now)
 
     def pass_time(self):
         self.now += self.draw.choice([0, 1, 60, 130, 700, 4000])
