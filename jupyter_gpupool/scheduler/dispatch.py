@@ -8,7 +8,7 @@ Never: estimates (`forecast`), reasons (`verdicts`), the rules of giving way (`p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
@@ -107,12 +107,14 @@ class Dispatch:
             return False
         own = self.promises.lift(work)
         if self._try(work):
+            if self.board.limits.is_above(work.group):
+                self.promises.put_back(self.promises.lift_if(_before_jobs(work)))
             return True
         lifted: list[Moved] = []
         started = False
         hopeful = own is None and self.clearing.may_claim(work)
         if hopeful or self.promises.any_due() or self.board.fits_for_a_moment(work):
-            lifted = self.promises.lift_if(lambda other: f"session {work.id}" if other.kind == "job" else "")
+            lifted = self.promises.lift_if(_before_jobs(work))
             started = self._try(work)
             if hopeful and not started:
                 self._clear(work, None)
@@ -228,3 +230,7 @@ class Dispatch:
         self._precedence.started()
         self._changed = True
         return True
+
+
+def _before_jobs(session: Work) -> Callable[[Work], str]:
+    return lambda other: f"session {session.id}" if other.kind == "job" else ""

@@ -189,6 +189,15 @@ class Limits:
         }
         return {name: -amount for name, amount in left.items() if amount < 0}
 
+    def is_above(self, group: str) -> bool:
+        """Say whether a group, one above it or all together are, at some time, to use more than they own."""
+        return any(
+            free < 0
+            for accounts in self._accounts.values()
+            for profile in accounts.counted(group)
+            for _, _, free in profile.levels(self._now, FOREVER)
+        )
+
     def may_borrow(self, work: Work) -> bool:
         """Say whether a job may take more than its group owns: if it can be stopped, or is short."""
         return work.resumable or work.limit <= self._borrow_time

@@ -222,8 +222,9 @@ class Naive:
         """Sessions go before all promises of jobs."""
         own = self._lift(work.id)
         jobs = [id_ for id_ in self.promises if self.works[id_].kind == "job"]
-        lifted = [] if self._start(work) else [self._lift(id_) for id_ in jobs]
-        if work.id not in self.starts:
+        started = self._start(work)
+        lifted = [self._lift(id_) for id_ in jobs]
+        if not started:
             self._start(work)
         if own is not None and work.id not in self.starts:
             found = self._earliest(work, own.start)

@@ -96,3 +96,19 @@ def test_who_is_late_to_hand_back_is_named(pool):
     lends = Partition("lent", frozenset({"session"}), lend=Lend("training", "night"))
     snapshot = replace(snapshot, partitions={**snapshot.partitions, "lent": lends})
     assert moves(plan(snapshot, 100)) == [(1, 100, 101, "late end of job 9")]
+
+
+def test_a_session_that_takes_the_quota_of_a_promise_is_its_cause(pool):
+    """It takes no card of the job's, but some of what the job is to borrow."""
+    jobs = [pool.job(1, 2, limit=10, group="c"), pool.job(2, 2, limit=10, group="c")]
+    cards = (*pool.gpus(2), *pool.gpus(1, partition="development", first=2))
+    groups = [pool.group("b", 1), pool.group("c", 0), pool.group("d", 1, lend=0)]
+    kinds = {"training": ("job",), "development": ("session",)}
+    snapshot = pool.snapshot(jobs, gpus=cards, groups=groups, kinds=kinds)
+    begun = pool.after(snapshot, plan(snapshot, 0), 0)
+    assert [(one.work, one.start) for one in begun.promises] == [(2, 10)]
+    session = pool.session(3, group="b", limit=100)
+    for decide in (plan, fill):
+        decided = decide(replace(begun, waiting=(*begun.waiting, session)), 1)
+        assert [start.work for start in decided.starts] == [3]
+        assert [(one.work, one.now, one.cause) for one in decided.moves] == [(2, 101, "session 3")]
