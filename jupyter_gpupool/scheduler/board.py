@@ -67,6 +67,10 @@ class Option:
                     return found
         return None
 
+    def lack_at(self, time: Seconds) -> Lack | None:
+        """Return the first limit that has too little at one moment, whatever is to be paid from it later."""
+        return next((found for found in (*self.needs, *self.guards) if found.lacks_at(time)), None)
+
     def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
         """Say whether enough stays free for sessions."""
         if self.headroom is None or not term.by_day:
@@ -192,7 +196,7 @@ class Board:
 
     def fits_for_a_moment(self, work: Work) -> bool:
         """Say whether `work` would fit now, if nothing were reserved for later."""
-        return isinstance(self._place(work, 1), Placement)
+        return isinstance(self._place(work, None), Placement)
 
     def earliest(
         self,
@@ -273,7 +277,8 @@ class Board:
         self.floor.hold(work, placement, end)
         self.limits.hold(work, placement, end)
 
-    def _place(self, work: Work, length: Seconds) -> Placement | Bars:
+    def _place(self, work: Work, length: Seconds | None) -> Placement | Bars:
+        """Place `work` at this moment for so long; None = for this moment."""
         time = self.time
         bars: list[Lack | None] = []
         needs, until, found = None, time, None
@@ -281,9 +286,10 @@ class Board:
             term = option.term(work, time)
             lack = None
             if term is not None:
-                end = min(time + length, term.back)
+                end = min(time + (length or 1), term.back)
                 if option.needs is not needs or end != until:
-                    needs, until, found = option.needs, end, option.lack(time, end)
+                    needs, until = option.needs, end
+                    found = option.lack_at(time) if length is None else option.lack(time, end)
                 lack = found
                 if lack is None and option.leaves_headroom(term, time, end):
                     picked = option.shelf.pick(option.size, time, end)

@@ -19,7 +19,9 @@ def cause_of(board: Board, work: Work, promise: Promise) -> str:
         or _reservation(board, work, promise)
         or _gate(board, work, promise)
         or _lease(board, work, promise)
+        or _extension(board, work, promise, alone=True)
         or _late_start(board, promise)
+        or _extension(board, work, promise, alone=False)
         or POLICY_CHANGE
     )
 
@@ -65,7 +67,7 @@ def _gate(board: Board, work: Work, promise: Promise) -> str:
 
 
 def _lease(board: Board, work: Work, promise: Promise) -> str:
-    """Name a lease in its way: past its end, of a session that began since, or extended."""
+    """Name a lease in its way: past its end, or of a session that began since."""
     now, uuids, nodes = board.time, _uuids(promise.placement), set(promise.placement.nodes)
     partition = promise.placement.partition
 
@@ -84,8 +86,19 @@ def _lease(board: Board, work: Work, promise: Promise) -> str:
     for lease in longer:
         if lease.kind == "session" and lease.start >= promise.made and distance(lease) < 2:
             return f"session {lease.work}"
-    for lease in longer:
-        if distance(lease) == 0:
+    return ""
+
+
+def _extension(board: Board, work: Work, promise: Promise, *, alone: bool) -> str:
+    """Name a lease on its cards that lasts longer now: one that leaves no room there `alone`, or any."""
+    ours = {share.uuid: share.mib for share in promise.placement.gpus}
+    for lease in board.snapshot.leases:
+        both = [
+            lease.kind != work.kind or share.mib + ours[share.uuid] > board.floor.cards[share.uuid].memory
+            for share in lease.placement.gpus
+            if share.uuid in ours
+        ]
+        if both and board.expected_end(lease) > promise.start and (any(both) or not alone):
             return f"extension of {lease.kind} {lease.work}"
     return ""
 

@@ -294,6 +294,17 @@ FOUND = {
         ],
         0,
     ),
+    "a higher class goes before a promise that its group's budget pays for": (
+        {"shape": (4,), "promises": (2, 1), "budget": ("a", 40)},
+        {"a": {"owed": 2}},
+        [
+            {"limit": 13},
+            {**TWO, "limit": 18, "priority": "low", "kind": "session"},
+            {"limit": 5, "priority": "urgent"},
+        ],
+        [],
+        1,
+    ),
     "a job that borrows may start once one has started that may not": (
         {"shape": (1, 2, 1), "promises": (2, 1)},
         {"c": {"owed": 2}},

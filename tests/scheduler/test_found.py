@@ -112,3 +112,17 @@ def test_a_session_that_takes_the_quota_of_a_promise_is_its_cause(pool):
         decided = decide(replace(begun, waiting=(*begun.waiting, session)), 1)
         assert [start.work for start in decided.starts] == [3]
         assert [(one.work, one.now, one.cause) for one in decided.moves] == [(2, 101, "session 3")]
+
+
+def test_who_only_shares_the_card_of_a_promise_is_not_its_cause(pool):
+    """There is room beside it: the job that was promised the room before is late."""
+    card, most = pool.gpus(1), pool.card * 7 // 8
+    beside = pool.lease(pool.job(9, gpu_mib=pool.card // 8, group="b"), card, 1000)
+    before = pool.lease(pool.job(1, gpu_mib=most), card, 60)
+    jobs = [pool.job(number, gpu_mib=most) for number in (2, 3)]
+    snapshot = pool.snapshot(jobs, [beside, before], gpus=card, groups=[pool.group("a"), pool.group("b")])
+    settled = pool.after(snapshot, plan(snapshot, 10), 10)
+    assert [(one.work, one.start) for one in settled.promises] == [(2, 60), (3, 160)]
+    decided = plan(replace(settled, leases=(beside,)), 75)
+    assert started(decided) == [2]
+    assert moves(decided) == [(3, 160, 175, "late start of job 2")]
