@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -384,7 +385,10 @@ async def test_what_is_left_of_an_attempt_is_seen_without_its_record(bench):
     assert await bench.engine.list() == []
     assert await bench.engine.left(spec.key)
     assert not await bench.engine.left(f"{spec.key}0")
-    for pid in bench.job_pids(spec):
-        bench.kill(pid)
+    pids = bench.job_pids(spec)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            bench.kill(pid)
+    await bench.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     while await bench.engine.left(spec.key):
         await asyncio.sleep(0.02)
