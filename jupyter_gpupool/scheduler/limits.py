@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.ends import Ends
@@ -139,11 +139,10 @@ class Limits:
     def _drop_budgets(self) -> None:
         """Forget what is bounded by a budget: what is spent of it is not what it was."""
         if self._snapshot.budgets:
-            self._bounds = {key: kept for key, kept in self._bounds.items() if not self.is_paid(key.group)}
-            self._counted = {key: kept for key, kept in self._counted.items() if not self.is_paid(key.group)}
-            self._ceilings = {
-                key: kept for key, kept in self._ceilings.items() if not self.is_paid(key.group)
-            }
+            known: tuple[dict[ClaimKey, Any], ...] = (self._bounds, self._counted, self._ceilings)
+            for found in known:
+                for key in [key for key in found if self.is_paid(key.group)]:
+                    del found[key]
             for name in self._snapshot.budgets:
                 self._profiles.pop((Scope(name), "budget"), None)
 

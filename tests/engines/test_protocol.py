@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpupool.engines.base import Ended, Started, WorkSpec
@@ -25,7 +25,6 @@ SPEC = WorkSpec(
 texts = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
 
 
-@settings(max_examples=30)
 @given(st.lists(st.dictionaries(texts, texts | st.integers())), st.integers(1, 50))
 def test_messages_survive_any_cutting_of_the_stream(messages, size):
     stream = b"".join(map(encode, messages))

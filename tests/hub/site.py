@@ -21,9 +21,8 @@ from typing import Any
 from jupyter_gpupool.commands.demo import files
 from jupyter_gpupool.commands.demo.hub import end_jobs, prepare
 from tests.hub.process import TOKEN, HubProcess, request, until
-from tests.spawner.backends import COMMAND
 
-__all__ = ["LIGHT", "PASSWORD", "ROOT_TOKEN", "Person", "Site", "request", "until"]
+__all__ = ["PASSWORD", "ROOT_TOKEN", "Person", "Site", "request", "until"]
 
 ROOT_TOKEN = TOKEN
 PASSWORD = "secret"
@@ -37,9 +36,6 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
 c.Spawner.poll_interval = 3
 {extra}
 """
-
-LIGHT = f"c.Spawner.cmd = {COMMAND!r}"
-"""Configuration of servers that are up at once, where what a real one does is not the question."""
 
 
 class Site(HubProcess):

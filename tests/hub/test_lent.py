@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.hub import stepped
-from tests.hub.site import LIGHT, Site, until
+from tests.hub.site import Site, until
+from tests.spawner.backends import COMMAND
 
 pytestmark = [pytest.mark.requires_server("node"), pytest.mark.timeout(300)]
 
@@ -107,7 +108,7 @@ class Pool:
 
 @pytest.fixture(scope="module")
 def pool(make_site: Callable[..., Site]) -> Pool:
-    extra = f"{stepped.configuration()}\n{LIGHT}"
+    extra = f"{stepped.configuration()}\nc.Spawner.cmd = {COMMAND!r}"
     return Pool(make_site(pool="2x2x8GiB", policy=POLICY, extra=extra))
 
 

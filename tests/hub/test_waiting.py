@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hub.site import LIGHT, Site, until
+from tests.hub.site import Site, until
 
 pytestmark = [pytest.mark.requires_server("node"), pytest.mark.timeout(240)]
 
@@ -35,7 +35,7 @@ WHOLE = {"slice": "1"}
 @pytest.fixture(scope="module")
 def site(make_site: Callable[..., Site]) -> Site:
     """One card for everybody."""
-    return make_site(pool="1x1x8GiB", policy=POLICY, extra=LIGHT).start()
+    return make_site(pool="1x1x8GiB", policy=POLICY).start()
 
 
 @pytest.fixture(autouse=True)

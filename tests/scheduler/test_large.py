@@ -1,6 +1,5 @@
 """The synthetic pool of the benchmark, in small: what is measured there is also right."""
 
-import importlib.util
 import statistics
 import subprocess
 import sys
@@ -9,22 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Reason
+from jupyter_gpupool.scheduler.model import Lease, Reason
 from jupyter_gpupool.scheduler.plan import fill, plan
-
-PATH = Path(__file__).parents[1] / "benchmarks" / "large_pool.py"
-
-
-@pytest.fixture(scope="module")
-def bench():
-    spec = importlib.util.spec_from_file_location("large_pool", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.benchmarks import large_pool as bench
 
 
 @pytest.mark.parametrize("quota", [8, 1])
-def test_every_job_that_can_run_has_an_expected_start(bench, quota):
+def test_every_job_that_can_run_has_an_expected_start(quota):
     snapshot = bench.big_snapshot(jobs=400, groups=30, nodes=6, cards_per_group=quota)
     decided = plan(snapshot, bench.NOW)
     assert decided.starts == ()
@@ -38,7 +28,7 @@ def test_every_job_that_can_run_has_an_expected_start(bench, quota):
     assert sorted(positions) == list(range(1, len(positions) + 1))
 
 
-def test_after_any_end_fill_starts_what_plan_starts_first(bench):
+def test_after_any_end_fill_starts_what_plan_starts_first():
     snapshot = bench.big_snapshot(jobs=400, groups=30, nodes=6)
     settled = replace(snapshot, promises=plan(snapshot, bench.NOW).promises)
     begun = 0
@@ -51,7 +41,7 @@ def test_after_any_end_fill_starts_what_plan_starts_first(bench):
     assert begun >= len(snapshot.leases) // 2
 
 
-def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
+def test_estimates_come_true_when_jobs_use_their_whole_limit():
     """Play the queue to its end: promises are kept to the second but for those that were moved for a cause,
     and half of the estimates are within a quarter of the wait."""
     snapshot = bench.big_snapshot(jobs=120, groups=10, nodes=2)
@@ -68,7 +58,7 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
             started[work.id] = now
             whole = work.request.gpus > 0
             owner = (work.id, work.id, "job", work.user, work.group, work.priority, work.request)
-            leases.append(bench.Lease(*owner, start.placement, now, now + work.limit, whole))
+            leases.append(Lease(*owner, start.placement, now, now + work.limit, whole))
         dues = [promise.start for promise in decided.promises]
         now = min(time for time in (*(lease.end for lease in leases), *dues) if time > now)
         snapshot = replace(
@@ -90,9 +80,9 @@ def test_estimates_come_true_when_jobs_use_their_whole_limit(bench):
     assert statistics.median(errors) <= 0.25
 
 
-def test_a_plan_does_not_depend_on_the_order_of_hashes(bench):
+def test_a_plan_does_not_depend_on_the_order_of_hashes():
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import large_pool as b\n"
+        "from tests.benchmarks import large_pool as b\n"
         "from jupyter_gpupool.scheduler.plan import plan\n"
         "s = b.big_snapshot(jobs=150, groups=12, nodes=2)\n"
         "p = plan(b.after_one_end(s, 3), b.NOW)\n"
@@ -100,8 +90,8 @@ def test_a_plan_does_not_depend_on_the_order_of_hashes(bench):
     )
     told = {
         subprocess.run(
-            [sys.executable, "-c", script, str(PATH.parent)],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(PATH.parents[2])},
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(bench.__file__).parents[2])},
             capture_output=True,
             check=True,
         ).stdout

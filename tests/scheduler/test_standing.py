@@ -1,9 +1,7 @@
 """A pass decides the same with what is kept of the last one as without."""
 
-import importlib.util
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,23 +9,14 @@ from jupyter_gpupool.scheduler.model import Budget, Usage, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.scheduler.timeline import Profile
-
-PATH = Path(__file__).parents[1] / "benchmarks" / "large_pool.py"
-
-
-@pytest.fixture(scope="module")
-def bench():
-    spec = importlib.util.spec_from_file_location("large_pool", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.benchmarks import large_pool as bench
 
 
 class Days:
     """A small pool with everything switched on, to which something happens before each pass."""
 
-    def __init__(self, bench, seed):
-        self.bench, self.draw, self.now = bench, random.Random(seed), bench.NOW
+    def __init__(self, seed):
+        self.draw, self.now = random.Random(seed), bench.NOW
         whole = bench.everything(jobs=60, groups=6, nodes=8, seed=seed)
         self.later = list(whole.waiting[::3])
         new = {work.id for work in self.later}
@@ -35,7 +24,7 @@ class Days:
         self.carry_out(plan(self.snapshot, self.now))
 
     def carry_out(self, decided):
-        self.snapshot = self.bench.carried_out(self.snapshot, decided, self.now)
+        self.snapshot = bench.carried_out(self.snapshot, decided, self.now)
 
     def pass_time(self):
         self.now += self.draw.choice([0, 1, 60, 130, 700, 4000])
@@ -53,7 +42,7 @@ class Days:
 
     def end(self):
         number = self.draw.randrange(len(self.snapshot.leases))
-        self.snapshot = self.bench.after_one_end(self.snapshot, number)
+        self.snapshot = bench.after_one_end(self.snapshot, number)
 
     def submit(self):
         new, self.later = self.later[:3], self.later[3:]
@@ -92,8 +81,8 @@ class Days:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_pass_decides_the_same_with_what_is_kept_of_the_last_one(bench, seed):
-    days, standing = Days(bench, seed), Standing()
+def test_a_pass_decides_the_same_with_what_is_kept_of_the_last_one(seed):
+    days, standing = Days(seed), Standing()
     for _ in range(10):
         days.pass_time()
         days.happen()
@@ -103,8 +92,8 @@ def test_a_pass_decides_the_same_with_what_is_kept_of_the_last_one(bench, seed):
         days.carry_out(fresh)
 
 
-def test_what_is_kept_serves_later_passes_of_the_same_pool_only(bench):
-    days, standing = Days(bench, 1), Standing()
+def test_what_is_kept_serves_later_passes_of_the_same_pool_only():
+    days, standing = Days(1), Standing()
     board = standing.board(days.snapshot, days.now)
     days.end()
     assert standing.board(days.snapshot, days.now + 1) is board
