@@ -177,13 +177,10 @@ class Connection:
             assert connection.sock is not None
             connection.sock.settimeout(timeout)
             connection.request(method, target, body=body, headers=dict(headers))
-            response = connection.getresponse()
-            self._compare(response)
-            return Reply(
-                response.status,
-                {name.lower(): value for name, value in response.getheaders()},
-                response.read(),
-            )
+            with connection.getresponse() as response:  # left to be collected, it swallows a Ctrl-C
+                self._compare(response)
+                came = {name.lower(): value for name, value in response.getheaders()}
+                return Reply(response.status, came, response.read())
         except BaseException:
             self.close()  # half an answer must never be taken for the next one
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import socket
 import struct
@@ -42,6 +43,20 @@ def test_a_forked_child_does_not_use_its_parents_connection(service, connection)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     connection.request("GET", "whoami")
     assert [call.connection for call in service.calls] == [1, 2, 1]
+
+
+def test_ctrl_c_while_an_answer_is_closed_is_not_lost(service, connection, monkeypatch):
+    close, presses = http.client.HTTPResponse.close, iter([KeyboardInterrupt])
+
+    def pressed(response: http.client.HTTPResponse) -> None:
+        close(response)
+        for press in presses:
+            raise press
+
+    monkeypatch.setattr(http.client.HTTPResponse, "close", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(2):
+            connection.request("GET", "whoami")
 
 
 def test_a_connection_closed_in_between_is_opened_again_even_for_what_must_not_repeat(service, connection):
