@@ -53,10 +53,13 @@ def test_ctrl_c_while_an_answer_is_closed_is_not_lost(service, connection, monke
         for press in presses:
             raise press
 
+    def ask_twice() -> None:
+        connection.request("GET", "whoami")
+        connection.request("GET", "whoami")
+
     monkeypatch.setattr(http.client.HTTPResponse, "close", pressed)
     with pytest.raises(KeyboardInterrupt):
-        for _ in range(2):
-            connection.request("GET", "whoami")
+        ask_twice()
 
 
 def test_a_connection_closed_in_between_is_opened_again_even_for_what_must_not_repeat(service, connection):
