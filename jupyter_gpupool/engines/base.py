@@ -6,7 +6,7 @@ Owns: the values `WorkSpec`, `Started`, `Ended`, `Survival`, the `Engine` protoc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -213,8 +213,8 @@ class Engine(Protocol):
     async def forget(self, key: str) -> None:
         """Drop an end that was recorded elsewhere; an unknown key is no error."""
 
-    async def left(self, key: str) -> bool:
-        """Whether a process of an attempt is left that `list` does not tell of.
+    async def left(self, key: str) -> Sequence[int]:
+        """The processes of an attempt that are left, whether or not `list` tells of it.
 
         Raises
         ------

@@ -41,6 +41,7 @@ from jupyter_gpupool.service.notices import Notices
 from jupyter_gpupool.service.policy_store import PolicyStore
 from jupyter_gpupool.service.progress import Progress
 from jupyter_gpupool.service.release import Releases
+from jupyter_gpupool.service.remains import Remains
 from jupyter_gpupool.service.rounds import Rounds
 from jupyter_gpupool.service.rules import LOOK_S as IDLE_LOOK_S
 from jupyter_gpupool.service.rules import Rules
@@ -293,7 +294,8 @@ async def open_service(
         release=service.end_session,
         stop=service.stop_session,
     )
-    watch = Watch(controller, engine, config.home.path, notices.tell)
+    remains = Remains(controller, engine, releases)
+    watch = Watch(controller, engine, config.home.path, notices.tell, remains)
     if crashed:
         watch.is_back()
     for what, look, every_s in (

@@ -424,7 +424,7 @@ class Runs:
     async def _left(self, job: Job) -> bool:
         """Whether a process of the job's attempt may be left: when nobody can say, one may."""
         try:
-            return await self._engine.left(key_of(job))
+            return bool(await self._engine.left(key_of(job)))
         except EngineError as error:
             log.warning("Whether job %s still runs is not known: %s", job.id, error)
             return True

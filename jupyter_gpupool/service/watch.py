@@ -1,7 +1,8 @@
 """Telling administrators what troubles the pool.
 
 Owns: which troubles there are: a lost card, a disk that fills up, a service that cannot do its work, or had
-ended; that each is told when it comes, once a day while it lasts, and when it is over. Never: mending one.
+ended; that each is told when it comes, once a day while it lasts, and when it is over. What is left of work
+that has ended (see `remains`) is told once. Never: mending one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jupyter_gpupool.engines.base import Engine, EngineError
 from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.service.aside import aside
 from jupyter_gpupool.service.controller import Controller
+from jupyter_gpupool.service.remains import Remains
 from jupyter_gpupool.service.visibility import public
 
 LOOK_S = 30.0
@@ -42,12 +44,14 @@ class Watch:
         engine: Engine,
         home: Path,
         tell: Callable[[Message], None],
+        remains: Remains,
         free_mib: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free // MIB,
     ) -> None:
         self._controller = controller
         self._engine = engine
         self._home = home
         self._tell = tell
+        self._remains = remains
         self._free_mib = free_mib
         self._there: dict[str, str] = {}
         self._over: Counter[str] = Counter()
@@ -89,7 +93,8 @@ class Watch:
         if error := public(controller.policies.error):
             found["policy"] = f"The policy file has an error, and the last good one holds: {error}"
         try:
-            await self._engine.list()
+            async for message in self._remains.messages(await self._engine.list()):
+                self._tell(message)
         except EngineError as error:
             found["engine"] = str(error)
         return found

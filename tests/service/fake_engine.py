@@ -62,9 +62,9 @@ class FakeEngine:
         self.forgotten.append(key)
         self.known.pop(key, None)
 
-    async def left(self, key: str) -> bool:
+    async def left(self, key: str) -> list[int]:
         self._answer()
-        return key in self.remaining
+        return [1] if key in self.remaining else []
 
     def begin(self, key: str) -> Started:
         """An attempt runs, whoever started it."""

@@ -167,10 +167,10 @@ class FaultyEngine(FakeEngine):
             self._answer()
             await super().forget(key)
 
-    async def left(self, key: str) -> bool:
+    async def left(self, key: str) -> list[int]:
         with self._called():
             self._answer()
-            return key in self.attempts and self.attempts[key].alive
+            return [1] if key in self.attempts and self.attempts[key].alive else []
 
     def over(self, attempt: Attempt, how: Ended, *, told: bool) -> None:
         """An attempt ends; while processes of it may be left, it is told again when the last one is gone."""

@@ -6,6 +6,7 @@ import base64
 import json
 import socketserver
 import threading
+import time
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -87,6 +88,14 @@ class MailServer:
                 return
             else:
                 say("250 yes")
+
+    def wait(self, count: int) -> list[EmailMessage]:
+        """Return all mails, once there are so many."""
+        give_up = time.monotonic() + 20
+        while len(self.mails) < count:
+            assert time.monotonic() < give_up, f"{len(self.mails)} of {count} mails have come"
+            time.sleep(0.02)
+        return list(self.mails)
 
     def close(self) -> None:
         self._server.shutdown()

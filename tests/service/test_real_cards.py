@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,15 @@ import pytest
 from jupyter_gpupool.devices.base import Process
 from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.service import core
+from tests.service.receivers import MailServer
+
+SITE = """
+partitions: {all: {gpus: ["*:*"], for: [job, session], slices: [{gpus: 1}]}}
+groups: {team: {quota: {gpus: 2}}}
+default_group: team
+storage: {min_free: 1MiB}
+notify: {smtp: "MAIL", to: "{user}@example.org", admins: [ops@example.org]}
+"""
 
 
 class RealPool(SimulatedPool):
@@ -77,6 +87,27 @@ def test_a_server_is_no_stranger(
     monkeypatch.setattr(RealPool, "on_cards", (Process(pid, "SIM-node1-0", 100, "compute"),))
     card = hub.call("GET", "pool").body["nodes"][0]["gpus"][0]
     assert (card["strangers"], len(card["leases"])) == ([], 1)
+
+
+def test_administrators_hear_of_processes_that_stay_on_the_card_of_a_session_that_is_over(
+    start: Any, pool: RealPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "WATCH_LOOK_S", 0.05)
+    mail, ahead = MailServer(), [0.0]
+    call = start(
+        policy=SITE.replace("MAIL", mail.url),
+        parts={"pool": pool, "clock": lambda: time.time() + ahead[0]},
+    )
+    session = call("POST", "leases", {"gpus": 1}).body["id"]
+    assert call("GET", f"leases/{session}?wait=20").body["state"] == "held"
+    monkeypatch.setattr(RealPool, "on_cards", (Process(os.getpid(), "SIM-node1-0", 100, "compute"),))
+    call("DELETE", f"leases/{session}")
+    ahead[0] = 61.0
+    (first,) = mail.wait(1)
+    assert first["Subject"] == f"[gpupool] Processes of the session {session} do not end on node1"
+    said = " ".join(first.get_content().split())
+    assert f"Left on node1, on its cards: {os.getpid()}." in said
+    mail.close()
 
 
 def test_a_sick_card_takes_no_work_and_says_why(start: Any, pool: RealPool) -> None:

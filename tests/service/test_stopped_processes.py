@@ -17,7 +17,8 @@ import pytest
 from jupyter_gpupool.client.enable import make_portable
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.engines.local import engine
-from jupyter_gpupool.service import controller
+from jupyter_gpupool.service import controller, core
+from tests.service.receivers import MailServer
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 OWED = f"""
@@ -30,6 +31,8 @@ FREE = """
 partitions: {all: {gpus: ["*:*"], for: [job]}}
 groups: {team: {quota: {gpus: 2}}}
 default_group: team
+storage: {min_free: 1MiB}
+notify: {to: "{user}@example.org", admins: [ops@example.org]}
 """
 LENT = """
 timezone: UTC
@@ -293,10 +296,18 @@ def test_a_limit_that_comes_within_the_grace_is_the_end(serve: Any, clock: Clock
 
 
 @pytest.fixture
-def one_that_lingers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lingering]:
+def mail() -> Iterator[MailServer]:
+    there = MailServer()
+    yield there
+    there.close()
+
+
+@pytest.fixture
+def one_that_lingers(serve: Any, mail: MailServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lingering]:
     """Give a pool with a free card, a job that was requeued, and the process that is left of it."""
     monkeypatch.setattr(engine, "_DAEMON", "tests.service.stubborn")
-    call = serve(FREE)
+    monkeypatch.setattr(core, "WATCH_LOOK_S", 0.05)
+    call = serve(FREE.replace("notify: {", f"notify: {{smtp: '{mail.url}', "))
     job = resumable(call, LEAVES_ONE, grace="1s")
     pid = int(call.log(job["id"], wait=20))
     try:
@@ -336,6 +347,34 @@ def test_what_is_cancelled_need_not_wait_for_its_last_process(one_that_lingers: 
     assert call.job(both[1])["waiting"], "its card is not free"
     os.kill(pid, signal.SIGKILL)
     call.wait(both[1], "running")
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_administrators_hear_once_of_processes_that_do_not_end(
+    one_that_lingers: Lingering, mail: MailServer, clock: Clock, home: Home, cancelled: bool
+) -> None:
+    call, job, pid = one_that_lingers
+    if cancelled:
+        call("POST", f"jobs/{job}/cancel")
+    time.sleep(0.2)
+    assert not mail.mails, "it may still end"
+    clock.ahead += 61
+    (first,) = mail.wait(1)
+    assert (first["To"], first["Subject"]) == (
+        "ops@example.org",
+        f"[gpupool] Processes of the job {job} do not end on node1",
+    )
+    said = " ".join(first.get_content().split())
+    assert f"The job {job} of {ME} ended at {datetime.now(UTC):%Y-%m-%dT}" in said
+    assert f"Left on node1, though killed again and again: {pid}" in said
+    clock.ahead += 86400  # what lasts is not told again
+    policy = home.path / "policy.yaml"
+    policy.write_text(policy.read_text() + "wrong: 1\n")
+    assert "policy" in mail.wait(2)[1]["Subject"]
+    os.kill(pid, signal.SIGKILL)
+    call.wait(job, "running", "cancelled")
+    policy.write_text(policy.read_text().replace("wrong: 1\n", ""))
+    assert "Over: The policy" in mail.wait(3)[2]["Subject"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

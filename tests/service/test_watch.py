@@ -13,6 +13,7 @@ import pytest
 from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.ledger.outbox import Message
 from jupyter_gpupool.policy.load import load_policy
+from jupyter_gpupool.service.remains import Remains
 from jupyter_gpupool.service.watch import DAY_S, Watch
 from tests.service.fake_engine import FakeEngine
 from tests.service.receivers import Webhook
@@ -34,8 +35,11 @@ class Looked:
             trouble=None,
             health={"SIM-node1-0": "", "SIM-node1-1": ""},
             now=10 * DAY_S,
+            ledger=SimpleNamespace(held=list),
         )
-        self.watch = Watch(self.pool, self.engine, folder, self.told.append, lambda path: self.free)
+        nothing: Any = SimpleNamespace(on_cards=list)
+        remains = Remains(self.pool, self.engine, nothing)
+        self.watch = Watch(self.pool, self.engine, folder, self.told.append, remains, lambda path: self.free)
 
     def look(self) -> list[str]:
         """Return the subjects of what is told at a look."""

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,9 @@ class LocalEngine:
         """Drop an end that was recorded elsewhere."""
         await self._ask("forget", key=key)
 
-    async def left(self, key: str) -> bool:
-        """Whether a process of an attempt is left, even one whose record was lost."""
-        return bool(await self._ask("left", key=key))
+    async def left(self, key: str) -> Sequence[int]:
+        """The processes of an attempt that are left, even of one whose record was lost."""
+        return [int(pid) for pid in await self._ask("left", key=key)]
 
     async def shutdown(self, kill_jobs: bool, *, grace_s: int = 2) -> None:
         """Close, and let the launcher leave: at once with its jobs, or when the last one has ended.

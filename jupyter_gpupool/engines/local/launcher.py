@@ -83,7 +83,7 @@ class Launcher:
         elif name == "forget":
             self.forget(message["key"])
         elif name == "left":
-            return bool(marked(str(self._jobs / message["key"])))
+            return self.left(message["key"])
         elif name in ("retire", "quit"):
             self._leave(at_once=name == "quit")
         elif name == "open":
@@ -139,6 +139,11 @@ class Launcher:
             raise EngineError(f"The attempt {key} is not over; it cannot be forgotten.")
         self._index.drop(attempt.spec)
         del self._attempts[key]
+
+    def left(self, key: str) -> list[int]:
+        """The processes of an attempt, even of one that is not known here."""
+        attempt = self._attempts.get(key)
+        return sorted(attempt.tree.pids() if attempt else marked(str(self._jobs / key)))
 
     def remove(self, job: int) -> None:
         """Delete the folder of a job that is over."""

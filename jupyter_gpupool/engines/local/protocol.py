@@ -13,7 +13,7 @@ stop       key, cause, grace_s             null
 extend     key, limit_s                    whether it runs, and was not asked to end
 list                                       list of `Started` and `Ended`, told apart by ``type``
 forget     key                             null
-left       key                             whether a process carries the attempt's mark
+left       key                             the processes of the attempt, known or not
 retire                                     null; the launcher leaves once no job is alive
 quit                                       null; the launcher leaves at once, its jobs go on
 open       job, parts                      null, with the file's descriptor; without: no such file
