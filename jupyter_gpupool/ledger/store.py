@@ -407,7 +407,8 @@ class Ledger:
         """Drop what ended more than `retention_s` ago; return the numbers of the jobs and sessions.
 
         With them go boosts, reservations and answered requests. What has a lease that is not free stays.
-        Numbers are never given again.
+        Kept for good are what people did (`Grants.actions`) and what leases have cost: both must outlast what
+        they tell of. Numbers are never given again.
         """
         live = {lease.work for lease in self._live_leases()}
 

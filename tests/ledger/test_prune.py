@@ -94,4 +94,4 @@ def test_grants_and_answered_requests_go_when_they_have_been_over_for_so_long(op
     opened.ledger.prune(now=1000, retention_s=60)
     grants = opened.reopen().grants
     assert (grants.boost(NewBoost("vision", 0, 9), did).id, grants.ask(wish, did).id) == (6, 4)
-    assert len(grants.actions(99)) == 13
+    assert len(grants.actions(99)) == 13  # who did what is kept for good
