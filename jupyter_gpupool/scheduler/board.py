@@ -7,7 +7,7 @@ Never: who is tried first (`ranking`), nor what is done with the answer (`dispat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpupool.scheduler.card import Card
@@ -17,13 +17,23 @@ from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
-from jupyter_gpupool.scheduler.model import GpuShare, Lease, Placement, Request, Seconds, Snapshot, Work
+from jupyter_gpupool.scheduler.model import (
+    GpuShare,
+    Lease,
+    Placement,
+    Reason,
+    Request,
+    Seconds,
+    Snapshot,
+    Work,
+)
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.recall import KEPT, Recall
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 # Of each option the limit that lacks room; None where cards, CPUs or memory lack, or nobody lends any.
 Bars = tuple[Lack | None, ...]
+PLACES = {reason: place for place, reason in enumerate(Reason)}
 Room = tuple[Seconds, list[tuple[Site, list[Card]]]]
 
 
@@ -177,14 +187,19 @@ class Board:
         return max(time, windows[following][0]) if following < len(windows) else None
 
     def lacks(self, work: Work) -> list[Lack]:
-        """Return the limits that lack room for `work` at this moment, in the first bay if in all of them."""
-        first: list[Lack] = []
+        """Return the limits that lack room for `work` at this moment, if some do in every bay.
+
+        They are those of the bay that is ruled out last, in the order of the reasons: none before that rules
+        out all of them.
+        """
+        found: list[Lack] = []
         for needs in [option.needs for option in self.options(work)] or [self._needs(work)]:
             lacking = [lack for lack in needs if lack.lacks_at(self.time)]
             if not lacking:
                 return []
-            first = first or lacking
-        return first
+            if not found or _place(lacking) > _place(found):
+                found = lacking
+        return found
 
     def short(self, work: Work) -> Lack | None:
         """Return the first limit that lacks room for `work` at this moment, with what is needed of it."""
@@ -364,3 +379,8 @@ def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...]
 def _placement(option: Option, picked: list[tuple[Site, list[Card]]]) -> Placement:
     shares = tuple(GpuShare(card.gpu.uuid, option.size.mib) for _, cards in picked for card in cards)
     return Placement(tuple(site.node for site, _ in picked), shares, option.gpu_milli, option.bay.partition)
+
+
+def _place(lacks: Sequence[Lack]) -> int:
+    """Return where the first of some lacks comes among the reasons."""
+    return PLACES[lacks[0].line.cap.reason]

@@ -18,6 +18,8 @@ from jupyter_gpupool.scheduler.model import Group, Placement, Promise, Quota, Re
 from tests.scheduler.naive_pool import GPU, Booking, Claim, Pool, Takes, milli_of
 from tests.scheduler.naive_tree import POOL
 
+ORDER = list(Reason)
+
 
 def order(pool: Pool, works: Iterable[Work]) -> Iterator[Work]:
     """Yield works, best first: the best head over groups is taken again and again, and counts at once."""
@@ -340,8 +342,8 @@ class Naive:
         return Reason.BUDGET if Reason.BUDGET in lacks else None
 
     def _lacks(self, work: Work) -> set[Reason]:
-        """Return what lacks now, in the first bay if in all of them."""
-        first: set[Reason] | None = None
+        """Return what lacks now if something does in every bay: in that which is ruled out last."""
+        everywhere = []
         for bay in self.pool.bays(work):
             takes = self.pool.takes(work, milli_of(work, bay), bay[0].model if bay else "")
             if not self.pool.could_ever(work, bay, takes):
@@ -349,8 +351,8 @@ class Naive:
             found = set(self._lacking(work, takes))
             if not found:
                 return set()
-            first = found if first is None else first
-        return first or set()
+            everywhere.append(found)
+        return max(everywhere, key=lambda found: min(map(ORDER.index, found)), default=set())
 
     def _lacking(self, work: Work, takes: Takes) -> Iterator[Reason]:
         pool, now = self.pool, self.now

@@ -1,6 +1,10 @@
 """What bars a start before any room is looked for, and who may be promised one all the same."""
 
-from jupyter_gpupool.scheduler.model import Budget, Reason, Reservation, UserLimits
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpupool.scheduler.model import Budget, Reason, Reservation, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import plan
 
 
@@ -98,3 +102,30 @@ class TestAboveQuota:
     def test_inside_quota_borrowers_give_back(self, pool):
         groups = [pool.group("a", 3), pool.group("b", 1, lend=0)]
         assert reasons(self.decided(pool, [pool.job(1)], groups=groups)) == {1: Reason.RECLAIMING}
+
+
+class TestKindsOfCard:
+    """A limit is the reason only if it lacks room for the work on every kind of card that would serve."""
+
+    MEMBER = UserLimits(gpu_milli=1000)
+
+    @pytest.mark.parametrize(
+        ("more", "small"),
+        [({"limit": 1}, Reason.GROUP_QUOTA), ({"user": MEMBER}, Reason.USER_LIMIT)],
+    )
+    @pytest.mark.parametrize("large_first", [False, True])
+    def test_what_lacks_on_small_cards_only_is_not(self, pool, more, small, large_first):
+        """20 GiB are 625 of a small card, 313 of a large one; 500 are left, and no slot of the host."""
+        cards = list(pool.gpus(1))
+        large = [replace(gpu, model="BIG", memory_mib=2 * gpu.memory_mib) for gpu in pool.gpus(1, first=2)]
+        running = [pool.lease(pool.job(9, gpu_mib=16 * 1024), cards, 60)]
+        groups = [pool.group("a", 1, **more), pool.group("b", 1)]
+
+        def reason(gpus):
+            snapshot = pool.snapshot(
+                [pool.job(1, gpu_mib=20 * 1024)], running, gpus, groups, settings=Settings(slots=1)
+            )
+            return reasons(plan(snapshot, 0))[1]
+
+        assert reason(cards) is small
+        assert reason([*large, *cards] if large_first else [*cards, *large]) is Reason.RESOURCES
