@@ -29,6 +29,7 @@ from jupyter_gpupool.scheduler.model import (
 )
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.recall import KEPT, Recall
+from jupyter_gpupool.scheduler.roster import Roster
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile, meet
 
 # Of each option the limit that lacks room; None where cards, CPUs or memory lack, or nobody lends any.
@@ -117,7 +118,8 @@ class Board:
         self.limits = Limits(snapshot, now)
         self.guards = Guards(self.limits)
         self.floor = Floor(snapshot, now, self.limits.resources)
-        self.floor.turn_to(snapshot, now, self.limits.end_of)
+        self.roster = Roster(self.measure, self.limits.ends.due)
+        self.floor.turn_to(snapshot, now, self.roster.turn_to(snapshot, now), self.limits.end_of)
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
         self._options_of: Recall[tuple[Option, ...]] = Recall()
         self._shortened: dict[int, Seconds] = {}
@@ -129,9 +131,10 @@ class Board:
     def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
         """Lay out a later snapshot: what was booked and is no lease of it is taken off."""
         self.snapshot = snapshot
-        self.limits.turn_to(snapshot, now)
+        turnover = self.roster.turn_to(snapshot, now)
+        self.limits.turn_to(snapshot, now, turnover)
         self.guards.clear()
-        self.floor.turn_to(snapshot, now, self.limits.end_of)
+        self.floor.turn_to(snapshot, now, turnover, self.limits.end_of)
         self._shortened.clear()
         if snapshot.budgets:
             self._options = {key: found for key, found in self._options.items() if not key[0].length}

@@ -83,7 +83,7 @@ class Dispatch:
     def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
         """Yield works in order; promises that were moved are repaired before the next job."""
         board = self.board
-        for work in Ranking(self._snapshot, board.limits, works, board.measure, self.eligible):
+        for work in Ranking(board, works, self.eligible):
             if work.kind == "job":
                 self.promises.repair()
             yield work

@@ -18,6 +18,10 @@ class Ends:
         self._now = now
         self._lenders = lenders(snapshot)
 
+    def turn_to(self, now: Seconds) -> None:
+        """Go on to a later moment of the same pool."""
+        self._now = now
+
     def lent(self, kind: Kind, partition: str) -> bool:
         """Say whether work of `kind` is on a lent card in `partition`."""
         return kind == "job" and partition in self._lenders

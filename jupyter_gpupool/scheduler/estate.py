@@ -6,6 +6,8 @@ and a quota tree of each. Never: what is held.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.model import Group, Quota, Snapshot
 
@@ -54,8 +56,11 @@ class Estate:
         return found
 
 
+_group_of = attrgetter("group")
+
+
 def _claiming(snapshot: Snapshot) -> set[str]:
-    return {work.group for work in snapshot.waiting} | {lease.group for lease in snapshot.leases}
+    return {*map(_group_of, snapshot.waiting), *map(_group_of, snapshot.leases)}
 
 
 def _total(snapshot: Snapshot, resource: str) -> int:

@@ -30,6 +30,7 @@ from jupyter_gpupool.scheduler.model import (
 )
 from jupyter_gpupool.scheduler.placement import Bay, Shelf, Site, Size
 from jupyter_gpupool.scheduler.recall import Recall
+from jupyter_gpupool.scheduler.roster import Turnover
 from jupyter_gpupool.scheduler.timeline import BEGIN, Profile
 
 
@@ -52,15 +53,6 @@ class Shape:
 
     fits: tuple[Fit, ...]
     amounts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Seat:
-    """What a lease of the snapshot has until its expected end."""
-
-    lease: Lease
-    end: Seconds
-    cards: tuple[Card, ...]
 
 
 class Floor:
@@ -86,7 +78,7 @@ class Floor:
         self._shape_of: Recall[Shape] = Recall()
         self._servings: set[frozenset[int]] | None = None
         self._shelves: dict[tuple[int, Kind, frozenset[int]], Shelf] = {}
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, tuple[Card, ...]] = {}
         self._on_node: dict[str, dict[int, tuple[Seconds, int, Mib]]] = {name: {} for name in self._nodes}
         self._touched: set[Card] = set()
         self._touched_nodes: set[str] = set()
@@ -107,27 +99,27 @@ class Floor:
             and self.time <= now
         )
 
-    def turn_to(self, snapshot: Snapshot, now: Seconds, end_of: Callable[[Lease], Seconds]) -> None:
+    def turn_to(
+        self, snapshot: Snapshot, now: Seconds, turnover: Turnover, end_of: Callable[[Lease], Seconds]
+    ) -> None:
         """Lay out the leases of a snapshot of these machines, and nothing else that was booked.
 
         Parameters
         ----------
         now
             Not before the `now` of the snapshot that was laid out last.
+        turnover
+            How its leases differ from those that were laid out last.
         end_of
             The expected end of a lease.
         """
         self._snapshot, self.time = snapshot, now
         self._servings = None
         self._shape_of.trim(len(snapshot.waiting))
-        leases = {lease.id: lease for lease in snapshot.leases}
-        for id_, seat in [*self._seats.items()]:
-            lease = leases.get(id_)
-            if (lease is not seat.lease and lease != seat.lease) or seat.end <= now:
-                self._unseat(id_, seat)
-        for id_, lease in leases.items():
-            if id_ not in self._seats:
-                self._seat(lease, end_of(lease))
+        for lease in turnover.gone:
+            self._unseat(lease)
+        for lease in turnover.come:
+            self._seat(lease, end_of(lease))
         for node in self._touched_nodes:
             self._reset_node(node)
         for card in self._touched | self._reserved:
@@ -365,19 +357,19 @@ class Floor:
         for node in placement.nodes:
             if node in self._on_node:
                 self._on_node[node][lease.id] = end, *amounts
-        self._seats[lease.id] = Seat(lease, end, cards)
+        self._seats[lease.id] = cards
         self._touched.update(cards)
         self._touched_nodes.update(placement.nodes)
 
-    def _unseat(self, id_: int, seat: Seat) -> None:
-        for card in seat.cards:
-            card.unseat(id_)
-        for node in seat.lease.placement.nodes:
+    def _unseat(self, lease: Lease) -> None:
+        cards = self._seats.pop(lease.id)
+        for card in cards:
+            card.unseat(lease.id)
+        for node in lease.placement.nodes:
             if node in self._on_node:
-                del self._on_node[node][id_]
-        del self._seats[id_]
-        self._touched.update(seat.cards)
-        self._touched_nodes.update(seat.lease.placement.nodes)
+                del self._on_node[node][lease.id]
+        self._touched.update(cards)
+        self._touched_nodes.update(lease.placement.nodes)
 
     def _reset_node(self, node: str) -> None:
         """Let a node's CPUs and memory be as the leases of the snapshot leave them."""

@@ -36,6 +36,7 @@ from jupyter_gpupool.scheduler.model import (
     Work,
 )
 from jupyter_gpupool.scheduler.recall import Recall
+from jupyter_gpupool.scheduler.roster import Turnover
 from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER, Profile
 from jupyter_gpupool.scheduler.tree import Accounts, Span
 
@@ -114,7 +115,7 @@ class Limits:
             and self.estate.of(snapshot)
         )
 
-    def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
+    def turn_to(self, snapshot: Snapshot, now: Seconds, turnover: Turnover) -> None:
         """Count the leases of a later snapshot, and nothing else that was booked."""
         for claim, placement, start, end, times in self._booked.values():
             self._count(claim, placement, start, end, -times)
@@ -123,18 +124,17 @@ class Limits:
             self._note(held, -1)
         self._started.clear()
         self._keys.trim(len(snapshot.waiting))
-        self._snapshot, self._now, self.ends = snapshot, now, Ends(snapshot, now)
+        self._snapshot, self._now = snapshot, now
+        self.ends.turn_to(now)
         self._drop_budgets()
-        leases = {lease.id: lease for lease in snapshot.leases}
-        for id_, held in [*self._all.items()]:
-            if leases.get(id_) is not held[0] or held[2] <= now:
-                self._count(held[0], held[1], BEGIN, held[2], -1)
-                self._note(held, -1)
-        for id_, lease in leases.items():
-            if id_ not in self._all:
-                end = self.end_of(lease)
-                self._count(lease, lease.placement, BEGIN, end, 1)
-                self._note((lease, lease.placement, end))
+        for lease in turnover.gone:
+            held = self._all[lease.id]
+            self._count(held[0], held[1], BEGIN, held[2], -1)
+            self._note(held, -1)
+        for lease in turnover.come:
+            end = self.end_of(lease)
+            self._count(lease, lease.placement, BEGIN, end, 1)
+            self._note((lease, lease.placement, end))
 
     def _drop_budgets(self) -> None:
         """Forget what is bounded by a budget: what is spent of it is not what it was."""

@@ -18,19 +18,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
-from jupyter_gpupool.scheduler.limits import Limits
-from jupyter_gpupool.scheduler.model import Group, Kind, Lease, PriorityClass, Snapshot, Usage, Work
+from jupyter_gpupool.scheduler.board import Board
+from jupyter_gpupool.scheduler.model import Group, Kind, PriorityClass, Usage, Work
 from jupyter_gpupool.scheduler.quota import GPU, ROOT
+from jupyter_gpupool.scheduler.roster import PLAIN, Roster, charge_of
 from jupyter_gpupool.scheduler.tree import Tally
 
 INFINITE = 1 << 512
 NANO_PER_MILLI = 1_000_000
 CHARGE_UNIT = 1000
-PLAIN = PriorityClass("normal", 0)
 TIERS: tuple[Kind, ...] = ("session", "job")
 
 Amounts = Mapping[str, int]
-Measure = Callable[[Work | Lease], Amounts]
 Level = tuple[int, int]  # the tier's number; then minus the class's value
 Levels = Mapping[Level, list[Work]]
 Key = tuple[int, int, int, int, int, int, int]
@@ -89,6 +88,7 @@ class _Queue:
     """The waiting work of one group, best first."""
 
     __slots__ = (
+        "_charged",
         "_heap",
         "_levels",
         "_order",
@@ -100,25 +100,27 @@ class _Queue:
         "share",
     )
 
-    def __init__(self, group: Group, levels: Levels, usage: Usage, scale: int) -> None:
+    def __init__(self, group: Group, levels: Levels, usage: Usage, roster: Roster, scale: int) -> None:
         self.share = _Share(group.quota.quota, group.weight, scale)
         self.share.decayed(usage.by_group.get(group.name, 0))
+        self.share.add(roster.charged[group.name], 1)
         self.group = group
         self._levels = levels
         self._order = sorted(levels, reverse=True)
         self._usage = usage.by_user
+        self._charged = roster.charged_by
         self._scale = scale
         self._shares: dict[str, _Share] = {}
         self._users: dict[str, list[Work]] = {}
         self._heap: list[tuple[int, int, int, str, int]] = []
 
     def hold(self, amounts: Amounts, charge: int, user: str) -> None:
-        """Count what a lease or a ranked work takes."""
+        """Count what a ranked work takes."""
         self.share.add(amounts, charge)
         self._user(user).add(amounts, charge)
 
     def open(self) -> None:
-        """Make the queue's best level ready to be read, once all leases are counted."""
+        """Make the queue's best level ready to be read."""
         self._users = {}
         for work in self._levels[self._order[-1]] if self._order else ():
             self._users.setdefault(work.user, []).append(work)
@@ -157,6 +159,7 @@ class _Queue:
         if found is None:
             found = self._shares[name] = _Share(self.group.quota.quota, 1, self._scale)
             found.decayed(self._usage.get((self.group.name, name), 0))
+            found.add(self._charged[self.group.name, name], 1)
         return found
 
     def _entry(self, user: str, position: int) -> tuple[int, int, int, str, int]:
@@ -190,45 +193,31 @@ class Ranking:
 
     Parameters
     ----------
-    snapshot
-        Leases, decayed usage and priority classes.
-    limits
-        The groups with their quotas as applied; they include those of all `works`.
+    board
+        Leases, decayed usage, priority classes, and the groups with their quotas as applied; what is held
+        is read when the first work is asked for.
     works
         What is to be ranked, sorted by submit time and id.
-    measure
-        What a work or a lease takes of each resource that a group is owed.
     eligible
         What is ranked at all: the rest is passed over and counts for nobody.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        limits: Limits,
-        works: Iterable[Work],
-        measure: Measure,
-        eligible: Callable[[Work], bool],
-    ) -> None:
-        self._snapshot = snapshot
-        self._groups = groups = limits.groups
-        self._tallies = {name: Tally(tree) for name, tree in limits.trees.items()}
-        self._measure = measure
+    def __init__(self, board: Board, works: Iterable[Work], eligible: Callable[[Work], bool]) -> None:
+        self._snapshot = board.snapshot
+        self._roster = board.roster
+        self._limits = board.limits
+        self._groups = board.limits.groups
+        self._measure = board.measure
+        self._works = [*works]
         self._eligible = eligible
-        most = sum(value for group in groups.values() for value in group.quota.quota.values())
-        weight = max((group.weight for group in groups.values()), default=1)
-        self._scale = 2 * (max(1, most) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
         self._root = _Branch(ROOT, _Share({}, 1, 0))
         self._branches: dict[str, _Branch] = {}
-        self._levels = self._sort_in(works)
-        self._leases: defaultdict[str, list[Lease]] = defaultdict(list)
-        for lease in snapshot.leases:
-            self._leases[lease.group].append(lease)
-        self._grow()
-        self._count_above()
-        self._hang()
 
     def __iter__(self) -> Iterator[Work]:
+        if len(self._works) == 1:
+            yield from filter(self._eligible, self._works)
+            return
+        self._build()
         while self._root.heap:
             path = [self._root]
             node = self._root.heap[0][1]
@@ -243,7 +232,7 @@ class Ranking:
 
     def _take(self, path: list[_Branch], queue: _Queue, work: Work) -> None:
         """Count `work` for its user, its group and all above, and find the new heads."""
-        amounts, charge = self._measure(work), self._charge(work)
+        amounts, charge = self._measure(work), charge_of(work, self._snapshot.priorities)
         queue.hold(amounts, charge, work.user)
         self._count(work.group, amounts)
         queue.advance()
@@ -272,12 +261,10 @@ class Ranking:
         return branch.key()
 
     def _open(self, name: str) -> _Queue:
-        queue = _Queue(self._groups[name], self._levels[name], self._snapshot.usage, self._scale)
-        for lease in self._leases.get(name, ()):
-            amounts = self._measure(lease)
-            queue.hold(amounts, self._charge(lease), lease.user)
-            if not self._branches:
-                self._count(name, amounts)
+        past, group = self._snapshot.usage, self._groups[name]
+        queue = _Queue(group, self._levels[name], past, self._roster, self._scale)
+        if not self._branches:
+            self._count(name, self._roster.taken[name])
         queue.open()
         return queue
 
@@ -295,14 +282,25 @@ class Ranking:
 
     # -- building the tree
 
-    def _sort_in(self, works: Iterable[Work]) -> Mapping[str, Levels]:
+    def _build(self) -> None:
+        groups = self._groups
+        self._tallies = {name: Tally(tree) for name, tree in self._limits.trees.items()}
+        most = sum(value for group in groups.values() for value in group.quota.quota.values())
+        weight = max((group.weight for group in groups.values()), default=1)
+        self._scale = 2 * (max(1, most) * max(1, weight) * NANO_PER_MILLI).bit_length() + 1
+        self._levels = self._sort_in()
+        self._grow()
+        self._count_above()
+        self._hang()
+
+    def _sort_in(self) -> Mapping[str, Levels]:
         snapshot, step = self._snapshot, self._snapshot.settings.age_step
         plain = {name: -cls.value for name, cls in snapshot.priorities.items()}
         levels = {
             kind: {name: (tier, value) for name, value in plain.items()} for tier, kind in enumerate(TIERS)
         }
         found: defaultdict[str, defaultdict[Level, list[Work]]] = defaultdict(lambda: defaultdict(list))
-        for work in works:
+        for work in self._works:
             level = levels[work.kind].get(work.priority) if work.age < step else None
             if level is None:
                 level = TIERS.index(work.kind), -class_value(work, snapshot.priorities, step)
@@ -343,11 +341,10 @@ class Ranking:
         for name, nano in self._snapshot.usage.by_group.items():
             for share in self._above(name):
                 share.decayed(nano)
-        for lease in self._snapshot.leases:
-            amounts = self._measure(lease)
-            self._count(lease.group, amounts)
-            for share in self._above(lease.group):
-                share.add(amounts, self._charge(lease))
+        for name, taken in self._roster.taken.items():
+            self._count(name, taken)
+            for share in self._above(name):
+                share.add(self._roster.charged[name], 1)
 
     def _above(self, group: str) -> list[_Share]:
         """Return the shares of the branches that a group is in."""
@@ -367,9 +364,6 @@ class Ranking:
                 self._branches.get(self._groups[name].parent, self._root).heap.append((key, branch))
         heapify(self._root.heap)
         self._best(self._root)
-
-    def _charge(self, claim: Work | Lease) -> int:
-        return self._snapshot.priorities.get(claim.priority, PLAIN).charge_milli
 
 
 def _bound(levels: Levels) -> Key:

@@ -17,7 +17,7 @@ COLLEAGUES = tuple(f"user{number}" for number in range(1, 10))
 
 def order(snapshot):
     board = Board(snapshot, 0)
-    return list(Ranking(snapshot, board.limits, snapshot.waiting, board.measure, lambda work: True))
+    return list(Ranking(board, snapshot.waiting, lambda work: True))
 
 
 def play(pool, snapshot, until, step=HOUR):

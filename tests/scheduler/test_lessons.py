@@ -59,7 +59,7 @@ def test_a_user_never_comes_before_one_of_a_group_that_used_less(pool):
     groups = [pool.group("a", 3), pool.group("b", 1)]
     snapshot = pool.snapshot(waiting, groups=groups, usage=usage)
     board = Board(snapshot, 0)
-    ranking = Ranking(snapshot, board.limits, snapshot.waiting, board.measure, lambda work: True)
+    ranking = Ranking(board, snapshot.waiting, lambda work: True)
     assert [work.user for work in ranking] == ["b1", "a1", "a2"]
 
 

@@ -9,7 +9,7 @@ WEEK = 7 * 86400
 
 def order(snapshot):
     board = Board(snapshot, 0)
-    ranking = Ranking(snapshot, board.limits, snapshot.waiting, board.measure, lambda work: not work.held)
+    ranking = Ranking(board, snapshot.waiting, lambda work: not work.held)
     return [work.id for work in ranking]
 
 
