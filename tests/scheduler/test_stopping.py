@@ -1,5 +1,7 @@
 """The choice of who is asked, over plain values."""
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpupool.scheduler.ends import Ends
@@ -55,10 +57,11 @@ def test_the_lowest_class_then_the_most_recent_then_the_smallest_goes_first(pool
     low = pool.lease(pool.job(1, priority="low"), cards[:1], 900, start=5)
     late = pool.lease(pool.job(2), cards[:1], 900, start=20)
     small = pool.lease(pool.job(3), cards[:1], 900, start=10)
-    large = pool.lease(pool.job(4, 2), cards[:2], 900, start=10)
-    high = pool.lease(pool.job(5, priority="high"), cards[:1], 900, start=30)
-    ordered = sorted([high, large, small, late, low], key=lambda lease: by_harm(lease, priorities))
-    assert [lease.work for lease in ordered] == [1, 2, 3, 4, 5]
+    busy = pool.lease(pool.job(4, cpus_milli=2000), cards[:1], 900, start=10)
+    large = pool.lease(pool.job(5, 2), cards[:2], 900, start=10)
+    high = pool.lease(pool.job(6, priority="high"), cards[:1], 900, start=30)
+    ordered = sorted([high, large, busy, small, late, low], key=lambda lease: by_harm(lease, priorities))
+    assert [lease.work for lease in ordered] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +105,26 @@ class TestExcess:
         assert excess.allows(one, {"gpu_milli", "cpus_milli"})
         assert not excess.allows(self.victim(pool, 1000, cpus_milli=0), {"cpus_milli"})
 
-    def test_a_copy_goes_its_own_way(self, pool):
-        excess = Excess({"b": {"gpu_milli": 1000}}.__getitem__)
-        assert excess.copy().take(self.victim(pool, 1000), {"gpu_milli"})
+    def test_who_may_not_leave_does_not_count(self, pool):
+        excess = Excess({"b": {"gpu_milli": 1000, "cpus_milli": 1000}}.__getitem__)
+        one = self.victim(pool, 0, cpus_milli=1000)
+        assert not excess.take(one, {"gpu_milli"})
+        assert excess.take(one, {"cpus_milli"})
+
+    def test_a_group_is_above_until_nothing_is_left_of_anything(self, pool):
+        excess = Excess({"b": {"gpu_milli": 1000, "cpus_milli": 500}, "c": {}}.__getitem__)
+        excess.leave(("b",), {"gpu_milli": 1000})
+        assert excess.any("b")
+        excess.leave(("b",), {"cpus_milli": 500})
+        assert not excess.any("b")
+        assert not excess.any("c")
+
+    def test_a_copy_goes_on_from_there_and_its_own_way(self, pool):
+        excess = Excess({"b": {"gpu_milli": 2000}}.__getitem__)
+        excess.take(self.victim(pool, 1000), {"gpu_milli"})
+        copy = excess.copy()
+        assert copy.take(self.victim(pool, 1000), {"gpu_milli"})
+        assert not copy.allows(self.victim(pool, 1000), {"gpu_milli"})
         assert excess.allows(self.victim(pool, 1000), {"gpu_milli"})
 
     def test_where_no_group_must_be_above_anybody_may_go(self, pool):
@@ -120,14 +140,17 @@ class TestHandBack:
         lend = lend or Lend("training", "night", by_day=True)
         cards = pool.gpus(2, partition="development")
         snapshot = pool.snapshot([], leases, gpus=cards, windows={"night": self.windows})
-        partitions = {"development": Partition("development", frozenset({"session"}), lend=lend)}
+        partitions = {
+            "development": Partition("development", frozenset({"session"}), lend=lend),
+            "training": Partition("training", frozenset({"job"})),
+        }
         object.__setattr__(snapshot, "partitions", partitions)
         return snapshot
 
     def lease(self, pool, start=120, end=900, grace=20, **more):
         more.setdefault("resumable", True)
         cards = pool.gpus(2, partition="development")
-        return pool.lease(pool.job(1, grace=grace, **more), cards[:1], end, start=start)
+        return replace(pool.lease(pool.job(1, grace=grace, **more), cards[:1], end, start=start), id=7)
 
     def asked(self, pool, now, **more):
         snapshot = self.snapshot(pool, self.lease(pool, **more))
@@ -135,18 +158,26 @@ class TestHandBack:
 
     def test_at_its_grace_before_the_end_of_the_window(self, pool):
         assert self.asked(pool, 179) == []
-        assert self.asked(pool, 180) == [Stop(1, 1, "hand_back")]
+        assert self.asked(pool, 180) == [Stop(1, 7, "hand_back")]
 
     def test_by_day_at_the_end_of_the_next_window(self, pool):
         assert self.asked(pool, 379, start=250) == []
-        assert self.asked(pool, 380, start=250) == [Stop(1, 1, "hand_back")]
+        assert self.asked(pool, 380, start=250) == [Stop(1, 7, "hand_back")]
 
     def test_one_that_was_missed_is_asked_at_once(self, pool):
-        assert self.asked(pool, 230) == [Stop(1, 1, "hand_back")]
+        assert self.asked(pool, 230) == [Stop(1, 7, "hand_back")]
+
+    def test_who_would_end_a_little_later_is_asked(self, pool):
+        assert self.asked(pool, 180, end=201) == [Stop(1, 7, "hand_back")]
 
     @pytest.mark.parametrize("more", [{"end": 200}, {"resumable": False}, {"kind": "session"}])
     def test_who_is_not_asked(self, pool, more):
         assert self.asked(pool, 190, **more) == []
+
+    def test_after_the_last_window_nothing_is_handed_back(self, pool):
+        ends = Ends(self.snapshot(pool), 500)
+        assert (ends.hand_back("development", 350), ends.hand_back("development", 450)) == (400, None)
+        assert ends.hand_back("training", 350) is None
 
     def test_nobody_is_asked_twice(self, pool):
         lease = self.lease(pool)

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Lend, Partition, PriorityClass, Quota, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import (
+    Lend,
+    Node,
+    Partition,
+    PriorityClass,
+    Promise,
+    Quota,
+    Settings,
+    UserLimits,
+)
 from jupyter_gpupool.scheduler.plan import fill, plan
 
 NOW = 10_000
@@ -192,9 +201,53 @@ class TestReclaim:
             pool.group("c", 1),
         ]
         site = Site(pool, cards=4, groups=groups)
-        held = [site.run(n, group, n - 1) for n, group in ((1, "b"), (2, "b"), (3, "c"), (4, "c"))]
+        held = [site.run(n, "b", n - 1, start=NOW - 900) for n in (1, 2)]  # of the two, b's are the younger
+        held += [site.run(n, "c", n - 1) for n in (3, 4)]
         decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
-        assert told(decided) in ([(3, "reclaim", 9)], [(4, "reclaim", 9)])
+        assert told(decided) == [(4, "reclaim", 9)]
+
+    @pytest.mark.parametrize(
+        ("lacks", "enough"), [("cpus_milli", "memory_mib"), ("memory_mib", "cpus_milli")]
+    )
+    def test_only_who_has_too_much_of_what_a_node_lacks(self, pool, decide, lacks, enough):
+        """b has too much of what is enough to the last bit, c too much of what lacks: both would do."""
+        owed = {"cpus_milli": 10_000, "memory_mib": 10_000}
+        groups = [
+            pool.group("a", 1, quota=owed),
+            pool.group("b", 1, quota=owed | {lacks: 20_000}),
+            pool.group("c", 1, quota=owed | {enough: 20_000}),
+        ]
+        site = Site(pool, groups=groups)
+        site.more["nodes"] = [Node("node1", **{lacks: 45_000, enough: 50_000})]
+        takes = {"cpus_milli": 20_000, "memory_mib": 20_000}
+        held = [site.run(1, "b", 0, start=NOW - 900, **takes), site.run(2, "c", 1, **takes)]
+        wanted = site.want(9, "a", cpus_milli=10_000, memory_mib=10_000)
+        assert told(decide(site.snapshot([wanted], held), NOW)) == [(2, "reclaim", 9)]
+
+    def test_of_what_no_group_is_owed_whoever_is_above_quota_gives_back(self, pool, decide):
+        """The node's CPUs lack, of which no quota speaks, and cards are free."""
+        site = Site(pool, groups=[("a", 2), ("b", 1)])
+        held = [site.run(n, "b", n - 1, start=NOW - 3600 + n, cpus_milli=32_000) for n in (1, 2)]
+        decided = decide(site.snapshot([site.want(9, "a")], held), NOW)
+        assert told(decided) == [(2, "reclaim", 9)]
+
+    def test_who_leaves_already_counts_as_gone(self, pool, decide):
+        """More is owed than there is: b has one too many, and that one has been asked for another job."""
+        site = Site(pool, groups=[("a", 2), ("b", 3)])
+        held = [site.run(n, "b", n - 1) for n in (1, 2, 3, 4)]
+        held[0] = replace(held[0], asked=NOW - 10)
+        promise = Promise(8, NOW - 10 + GRACE, held[0].placement, NOW - 10)
+        waiting = [site.want(8, "a"), site.want(9, "a")]
+        decided = decide(site.snapshot(waiting, held, promises=(promise,)), NOW)
+        assert told(decided) == []
+
+    @pytest.mark.parametrize("left", [60, GRACE])
+    def test_who_ends_by_then_is_not_asked_and_not_counted(self, pool, decide, left):
+        """b has one too many; the one that would be asked first ends in time, and a needs both cards."""
+        site = Site(pool, cards=2, groups=[("a", 2), ("b", 1)])
+        held = [site.run(1, "b", 0), site.run(2, "b", 1, limit=3600 + left)]
+        decided = decide(site.snapshot([site.want(9, "a", 2)], held), NOW)
+        assert told(decided) == [(1, "reclaim", 9)]
 
     def test_a_promise_that_comes_later_is_brought_forward(self, pool, decide):
         site = Site(pool, cards=1, groups=[("a", 1), ("b", 0)])
@@ -311,6 +364,15 @@ class TestClaims:
         decided = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
         assert told(decided) == [(1, "session", 9)]
         assert promised(decided) == {9: NOW + GRACE}
+
+    def test_who_hands_its_card_back_counts_as_gone(self, pool, decide):
+        """Of b's two, one too many, the lent card comes back at the end of the night: nobody goes for a."""
+        site = self.site(pool, cards=1, groups=[("a", 2), ("b", 1)])
+        site.cards += pool.gpus(1)
+        site.more["windows"] = {"night": ((0, NOW + GRACE),)}
+        held = [site.run(1, "b", 0), site.run(2, "b", 1)]
+        decided = self.decide(decide, site, [site.want(9, "a")], held)
+        assert told(decided) == [(1, "hand_back", None)]
 
     def test_those_of_its_own_group_go_first(self, pool, decide):
         site = self.site(pool)
