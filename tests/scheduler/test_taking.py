@@ -317,6 +317,13 @@ class TestPreempting:
         decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
         assert sorted(told(decided)) == [(1, "preempt", 9), (3, "preempt", 9)]
 
+    @pytest.mark.parametrize(("age", "asked"), [(599, []), (600, [1])])
+    def test_its_own_are_safe_for_their_least_run_too(self, pool, decide, age, asked):
+        site = self.site(pool, cards=1, groups=[("a", 1), ("b", 0)])
+        held = [site.run(1, "a", 0, start=NOW - age)]
+        decided = decide(site.snapshot([site.want(9, "a", priority="urgent")], held), NOW)
+        assert [lease for lease, _, _ in told(decided)] == asked
+
     def test_not_for_more_than_its_quota(self, pool, decide):
         site = self.site(pool, groups=[("a", 1), ("b", 1)])
         held = [site.run(1, "a", 0), site.run(2, "b", 1)]
@@ -364,6 +371,13 @@ class TestClaims:
         decided = self.decide(decide, site, [site.want(9, "a", kind="session")], held)
         assert told(decided) == [(1, "session", 9)]
         assert promised(decided) == {9: NOW + GRACE}
+
+    @pytest.mark.parametrize(("age", "asked"), [(599, []), (600, [(1, "reclaim", 9)])])
+    def test_a_job_asks_a_lent_one_only_after_its_least_run(self, pool, decide, age, asked):
+        site = self.site(pool, cards=1, groups=[("a", 1), ("b", 0)])
+        held = [site.run(1, "b", 0, start=NOW - age)]
+        wanted = site.want(9, "a", resumable=True, grace=GRACE)
+        assert told(self.decide(decide, site, [wanted], held)) == asked
 
     def test_who_hands_its_card_back_counts_as_gone(self, pool, decide):
         """Of b's two, one too many, the lent card comes back at the end of the night: nobody goes for a."""
