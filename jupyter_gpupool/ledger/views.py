@@ -129,7 +129,7 @@ class Waiting:
 
 
 class Held:
-    """All live leases, by id."""
+    """All live leases, those last that changed last."""
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
@@ -137,10 +137,9 @@ class Held:
 
     def follow(self, id: int, lease: Lease | None) -> None:
         """Take over the newest version of a lease; None if it is free."""
+        self._leases.pop(id, None)
         if lease is not None:
             self._leases[id] = lease
-        else:
-            self._leases.pop(id, None)
         self._ready = None
 
     def all(self) -> tuple[Lease, ...]:

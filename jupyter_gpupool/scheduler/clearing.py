@@ -20,7 +20,6 @@ from jupyter_gpupool.scheduler.stopping import (
     Amounts,
     Excess,
     Victim,
-    by_harm,
     hand_backs,
     leaves_at,
     must_be_above,
@@ -41,11 +40,12 @@ class Clearing:
         self._now = board.time
         self._grown_up = board.time - snapshot.settings.min_run_time
         self._excess = Excess(board.limits.excess)
-        handed_back = {stop.lease for stop in self.stops}
-        for lease in snapshot.leases:
-            if lease.asked is not None or lease.id in handed_back:
+        self._handed_back = {stop.lease for stop in self.stops}
+        for lease in board.roster.asked.values():
+            self._leave(lease)
+        for lease in snapshot.leases if self._handed_back else ():
+            if lease.id in self._handed_back:
                 self._leave(lease)
-        self._handed_back = handed_back
         self._asked: list[Lease] = []
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
@@ -60,16 +60,14 @@ class Clearing:
     @cached_property
     def _stoppable(self) -> list[Lease]:
         """List who could be asked, those first whom it harms least; read when somebody lacks room."""
-        snapshot = self._board.snapshot
-        staying = (lease for lease in snapshot.leases if lease.id not in self._handed_back)
-        could = filter(self._could_leave, staying)
-        return sorted(could, key=lambda lease: by_harm(lease, snapshot.priorities))
+        staying = (lease for lease in self._board.roster.stoppable() if lease.id not in self._handed_back)
+        return [*filter(self._could_leave, staying)]
 
     @cached_property
     def _soon(self) -> Seconds | None:
         """Return when the last of all that can be stopped would be gone."""
-        jobs = (lease for lease in self._board.snapshot.leases if lease.kind == "job" and lease.resumable)
-        return max((leaves_at(lease, self._now) for lease in jobs), default=None)
+        graces = [grace for grace, jobs in self._board.roster.graces.items() if jobs]
+        return self._now + max(1, *graces) if graces else None
 
     @cached_property
     def _holders(self) -> Holders:
@@ -129,14 +127,9 @@ class Clearing:
         self.stops.extend(room.stops)
 
     def _could_leave(self, lease: Lease) -> bool:
-        """Say whether a lease might be asked at all, and would end sooner by it."""
-        return (
-            lease.kind == "job"
-            and lease.resumable
-            and lease.asked is None
-            and (lease.start <= self._grown_up or self._is_lent(lease))
-            and self._board.expected_end(lease) > leaves_at(lease, self._now)
-        )
+        """Say whether a job that can be stopped might be asked at all, and would end sooner by it."""
+        grown = lease.start <= self._grown_up or self._is_lent(lease)
+        return grown and self._board.expected_end(lease) > leaves_at(lease, self._now)
 
     def _claimed(self, work: Work) -> list[Victim]:
         """Return the jobs on lent cards, for a session: those of its own group first."""

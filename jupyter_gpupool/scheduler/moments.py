@@ -39,7 +39,7 @@ def _moments(snapshot: Snapshot, now: Seconds) -> Iterator[Seconds]:
     yield from (end for budget in snapshot.budgets.values() for end in budget.ends)
     yield from _windows(snapshot, works)
     yield from _caps_of_sessions(snapshot, works)
-    yield from _protections(snapshot, works)
+    yield from _protections(snapshot, works, now)
 
 
 def _windows(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Seconds]:
@@ -61,12 +61,12 @@ def _caps_of_sessions(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Sec
             yield lease.end - snapshot.settings.borrow_max_time
 
 
-def _protections(snapshot: Snapshot, works: Iterable[Work]) -> Iterator[Seconds]:
-    """Yield when jobs may be asked to stop, where somebody waits who is owed cards."""
-    young = [lease for lease in snapshot.leases if lease.resumable and lease.asked is None]
-    if not young or not _owed(snapshot, works):
-        return
-    yield from (lease.start + snapshot.settings.min_run_time for lease in young)
+def _protections(snapshot: Snapshot, works: Iterable[Work], now: Seconds) -> Iterator[Seconds]:
+    """Yield when jobs may be asked to stop that may not yet, where somebody waits who is owed cards."""
+    grown_up = now - snapshot.settings.min_run_time
+    young = [one for one in snapshot.leases if one.start > grown_up and one.resumable and one.asked is None]
+    if young and _owed(snapshot, works):
+        yield from (lease.start + snapshot.settings.min_run_time for lease in young)
 
 
 def _owed(snapshot: Snapshot, works: Iterable[Work]) -> bool:

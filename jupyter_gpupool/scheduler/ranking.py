@@ -21,7 +21,8 @@ from heapq import heapify, heappop, heapreplace
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import Group, Kind, PriorityClass, Usage, Work
 from jupyter_gpupool.scheduler.quota import GPU, ROOT
-from jupyter_gpupool.scheduler.roster import PLAIN, Roster, charge_of
+from jupyter_gpupool.scheduler.roster import Roster, charge_of
+from jupyter_gpupool.scheduler.stopping import PLAIN
 from jupyter_gpupool.scheduler.tree import Tally
 
 INFINITE = 1 << 512

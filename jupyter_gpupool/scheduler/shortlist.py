@@ -6,7 +6,7 @@ Never: a decision: what is listed is tried like anything else.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
@@ -84,18 +84,11 @@ class Shortlist:
         """Count what is there and what is held: it pays where many wait."""
         board = self._board
         self._largest = max((shelf.bay.largest for shelf in board.floor.shelves("job")), default=0)
-        gpus: Counter[str] = Counter()
-        cpus: Counter[str] = Counter()
-        self._running: Counter[tuple[str, str]] = Counter()
-        for lease in board.snapshot.leases:
-            gpus[lease.group] += lease.placement.gpu_milli
-            cpus[lease.group] += lease.request.cpus_milli
-            if lease.kind == "job":
-                self._running[lease.group, lease.user] += 1
-        limits = board.limits
-        self._without_gpus = {name for name, held in gpus.items() if held >= limits.potential(name, GPU)}
-        self._without_cpus = {name for name, held in cpus.items() if held >= limits.potential(name, CPUS)}
-        self._without_owed = {name for name, held in gpus.items() if held >= limits.subtree(name)[GPU]}
+        limits, taken = board.limits, board.roster.taken.items()
+        self._running = board.roster.running
+        self._without_gpus = {name for name, held in taken if held[GPU] >= limits.potential(name, GPU)}
+        self._without_cpus = {name for name, held in taken if held[CPUS] >= limits.potential(name, CPUS)}
+        self._without_owed = {name for name, held in taken if held[GPU] >= limits.subtree(name)[GPU]}
 
     def choose(self) -> list[Work]:
         """Return the works to rank.

@@ -19,6 +19,7 @@ from jupyter_gpupool.scheduler.model import Lease, PriorityClass, Seconds, Snaps
 PLAIN = PriorityClass("normal", 0)
 
 Amounts = Mapping[str, int]
+Harm = tuple[int, int, int, int, int]
 Item = TypeVar("Item")
 
 
@@ -87,7 +88,7 @@ def must_be_above(victim: Sequence[str], taker: Sequence[str]) -> tuple[str, ...
     return tuple(group for group in victim if group not in taker) or tuple(victim[:1])
 
 
-def by_harm(lease: Lease, priorities: Mapping[str, PriorityClass]) -> tuple[int, int, int, int, int]:
+def by_harm(lease: Lease, priorities: Mapping[str, PriorityClass]) -> Harm:
     """Sort victims by: the lowest class first, then the most recently started, then the smallest."""
     value = priorities.get(lease.priority, PLAIN).value
     return value, -lease.start, lease.placement.gpu_milli, lease.request.cpus_milli, -lease.id
