@@ -77,6 +77,12 @@ class Gateway:
         """Whether the service is the user's own."""
         return self._place is not None and self._place.home is not None
 
+    @property
+    def connection(self) -> Connection | None:
+        """The way to the service that was found last."""
+        found = self._finding
+        return None if found is None or not found.done() or found.exception() else found.result()
+
     async def request(self, method: str, path: str) -> Reply:
         """Send one request that may arrive twice, and return the service's answer whatever its status.
 
@@ -88,7 +94,7 @@ class Gateway:
         if self._moved() or (self._failed() and self._may_be_there()):
             self._look()
         connection = await self._found()
-        if self._has_ended(connection):
+        if self.has_ended(connection):
             raise NotRunning
         ask = partial(connection.request, method, path, repeatable=True)
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -126,9 +132,10 @@ class Gateway:
         return self._finding is not None and self._finding.done() and self._finding.exception() is not None
 
     def _ended(self) -> bool:
-        return self._finding is not None and self._finding.done() and self._has_ended(self._finding.result())
+        return self.connection is not None and self.has_ended(self.connection)
 
-    def _has_ended(self, connection: Connection) -> bool:
+    def has_ended(self, connection: Connection) -> bool:
+        """Tell whether the user's own service ended on purpose."""
         at = connection.address
         return self.startable and isinstance(at, UnixAddress) and not os.path.exists(at.path)
 

@@ -19,6 +19,7 @@ from jupyter_gpupool.client.errors import PoolError
 from jupyter_gpupool.client.transport import Reply
 
 from .gateway import Gateway, NotYours, Starting
+from .live import Live
 
 NAMESPACE = "jupyter-gpupool"
 RESOURCE = "gpupool"
@@ -31,9 +32,10 @@ PASSED_HEADERS = ("X-Gpupool-Offset", "X-Gpupool-Ended")
 class PoolHandler(APIHandler):
     """What looking and acting have in common."""
 
-    def initialize(self, gateway: Gateway) -> None:
-        """Keep the way to the service."""
+    def initialize(self, gateway: Gateway, live: Live) -> None:
+        """Keep the way to the service, and the stream of its events."""
         self.gateway = gateway
+        self.live = live
 
     async def forward(self, method: str, path: str) -> None:
         """Ask the service, and pass its answer on."""
@@ -86,6 +88,8 @@ class LookHandler(PoolHandler):
             name: self.get_query_argument(name) for name in PARAMETERS if name in self.request.query_arguments
         }
         await self.forward("GET", f"{path}?{urlencode(given)}" if given else path)
+        if self.gateway.connection is not None and self.get_status() < 400:
+            self.live.begin(self.gateway.connection)
 
 
 class ActHandler(PoolHandler):
@@ -116,10 +120,12 @@ class StartHandler(PoolHandler):
             self.finish()
 
 
-def routes(base_url: str, gateway: Gateway) -> list[tuple[str, type[PoolHandler], dict[str, Any]]]:
+def routes(
+    base_url: str, gateway: Gateway, live: Live
+) -> list[tuple[str, type[PoolHandler], dict[str, Any]]]:
     """Return the handlers under ``<base_url>jupyter-gpupool/``."""
     handlers = [(LOOK, LookHandler), (ACT, ActHandler), ("start", StartHandler)]
     return [
-        (url_path_join(base_url, NAMESPACE, pattern), handler, {"gateway": gateway})
+        (url_path_join(base_url, NAMESPACE, pattern), handler, {"gateway": gateway, "live": live})
         for pattern, handler in handlers
     ]
