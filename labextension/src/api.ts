@@ -42,21 +42,90 @@ export interface IQuota {
 
 export const RUNNING = ['running', 'starting', 'stopping'] as const;
 export const WAITING = ['queued', 'held'] as const;
+export const ENDED = ['completed', 'failed', 'cancelled', 'timed_out'] as const;
 
 export type ActiveState = (typeof RUNNING)[number] | (typeof WAITING)[number];
+export type State = ActiveState | (typeof ENDED)[number];
 
+/** What is done to a job. */
+export type Action = 'cancel' | 'hold' | 'release' | 'requeue';
+
+/** What work asks for. */
+export interface IRequest {
+  gpus: number;
+  gpu_mib: number;
+  gpu_types: string[];
+  cpus_milli: number;
+  memory_mib: number;
+}
+
+/** Why something waits, and until when. */
+export interface IWaiting {
+  reason: string;
+  message: string;
+  position: number | null;
+  expected_start: string | null;
+  kind: 'promise' | 'estimate' | null;
+}
+
+/** Where work runs. */
+export interface IPlacement {
+  nodes: string[];
+  gpus: { uuid: string; mib: number; index: number | null; node: string | null }[];
+  mode: string;
+  isolation: string;
+}
+
+/** One job, or an array as a whole; of another's job, what only its owner may see is null. */
 export interface IJob {
   id: number;
-  name: string;
-  state: ActiveState;
+  name: string | null;
+  state: State;
+  user: string | null;
+  group: string;
+  priority: string;
+  request: IRequest;
   started_at: string | null;
-  waiting: {
-    message: string;
-    position: number | null;
-    expected_start: string | null;
-    kind: 'promise' | 'estimate' | null;
-  } | null;
+  ended_at: string | null;
+  expires_at: string | null;
+  exit_code: number | null;
+  reason: string | null;
+  waiting: IWaiting | null;
+  placement: IPlacement | null;
   progress: { fraction: number | null } | null;
+  array: { tasks: string; count: number; states: Record<string, number> } | null;
+  array_id: number | null;
+  array_index: number | null;
+}
+
+export interface IQueue {
+  waiting: IJob[];
+  running: IJob[];
+}
+
+/** Interactive work that holds a slice, or waits for one; `server` names the Hub's server it is for. */
+export interface ILease {
+  id: number;
+  state: string;
+  group: string;
+  server: string | null;
+  request: IRequest;
+  started_at: string | null;
+  expires_at: string | null;
+  waiting: IWaiting | null;
+  placement: IPlacement | null;
+}
+
+/** Cards that are set apart for some, or for nobody. */
+export interface IReservation {
+  id: number;
+  cards: { uuid: string }[];
+  groups: string[];
+  maintenance: boolean;
+  start: string | null;
+  until: string | null;
+  because: string | null;
+  phase: 'coming' | 'now' | 'over';
 }
 
 /** A refusal of the service, or the server's word that there is no service to ask; can the user start one? */
@@ -83,10 +152,30 @@ export class PoolClient {
     return this.request('quota');
   }
 
+  /** What waits, in order, and what runs, of everybody. */
+  queue(): Promise<IQueue> {
+    return this.request('queue');
+  }
+
   /** The user's newest jobs in one of the states. */
-  async jobs(states: readonly ActiveState[], limit: number): Promise<IJob[]> {
+  async jobs(states: readonly State[], limit: number): Promise<IJob[]> {
     const found = await this.request<{ jobs: IJob[] }>(`jobs?state=${states.join(',')}&limit=${limit}`);
     return found.jobs;
+  }
+
+  /** The user's leases. */
+  async leases(): Promise<ILease[]> {
+    return (await this.request<{ leases: ILease[] }>('leases')).leases;
+  }
+
+  /** Reservations and maintenance that hold or will. */
+  async reservations(): Promise<IReservation[]> {
+    return (await this.request<{ reservations: IReservation[] }>('reservations')).reservations;
+  }
+
+  /** Do something to a job. */
+  async act(job: number, action: Action): Promise<void> {
+    await this.request(`jobs/${job}/${action}`, { method: 'POST' });
   }
 
   /** Ask for the service to be started where it is not running. */

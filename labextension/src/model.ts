@@ -2,27 +2,52 @@
  * What the panel knows of the pool, and when it asks again.
  */
 import { VDomModel } from '@jupyterlab/ui-components';
-import { Poll } from '@lumino/polling';
+import { Debouncer, Poll } from '@lumino/polling';
 
-import { IJob, IQuota, IWhoami, PoolClient, PoolError, RUNNING, WAITING } from './api';
+import {
+  Action,
+  ENDED,
+  IJob,
+  ILease,
+  IQueue,
+  IQuota,
+  IReservation,
+  IWhoami,
+  PoolClient,
+  PoolError,
+  RUNNING,
+  WAITING
+} from './api';
+import { IPoolEvent } from './events';
 
 export const JOBS_SHOWN = 50; // of each kind
-const INTERVAL = 5 * 1000; // milliseconds, as all below
+export const ENDED_SHOWN = 5;
+const INTERVAL = 30 * 1000; // milliseconds, as all below; in between, events tell
+const FIRST_AGAIN = 2 * 1000;
 const SLOWEST = 60 * 1000;
 const WHILE_STARTING = 1000;
+const GATHER = 250; // so long further events may come before the pool is asked
+
+/** Events that change nothing of what is shown here. */
+const UNSEEN = new Set(['warning', 'request']);
 
 export interface ISeen {
   whoami: IWhoami;
   quota: IQuota;
+  queue: IQueue;
   running: IJob[];
   waiting: IJob[];
+  ended: IJob[];
+  leases: ILease[];
+  reservations: IReservation[];
   at: Date;
 }
 
 /**
  * The last answers of the pool, and what went wrong since.
  *
- * It asks every few seconds, slower while there is no answer, and never while nobody looks.
+ * It asks when an event says that something changed, now and then in any case, slower while there is no answer,
+ * and never while nobody looks.
  */
 export class PoolModel extends VDomModel {
   /**
@@ -31,7 +56,7 @@ export class PoolModel extends VDomModel {
    */
   constructor(
     private readonly client: PoolClient,
-    isWatched: () => boolean
+    private readonly isWatched: () => boolean
   ) {
     super();
     this.poll = new Poll({
@@ -40,6 +65,7 @@ export class PoolModel extends VDomModel {
       frequency: { interval: INTERVAL, backoff: true, max: SLOWEST },
       standby: () => (isWatched() ? 'when-hidden' : true)
     });
+    this.soon = new Debouncer(() => this.refresh(), GATHER);
   }
 
   /** What was last seen; null before the first answer. */
@@ -52,9 +78,33 @@ export class PoolModel extends VDomModel {
     return this._problem;
   }
 
+  /** What the pool said of the last thing to do that it refused; null when it did it. */
+  get refusal(): PoolError | null {
+    return this._refusal;
+  }
+
+  /** Take note of an event: ask soon, if it is about something that is in sight. */
+  hear(event: IPoolEvent): void {
+    if (this.isWatched() && !UNSEEN.has(event.kind)) {
+      void this.soon.invoke();
+    }
+  }
+
   /** Ask now. */
   refresh(): void {
     void this.poll.refresh();
+  }
+
+  /** Do something to a job, then ask. */
+  async act(job: number, action: Action): Promise<void> {
+    try {
+      await this.client.act(job, action);
+      this._refusal = null;
+    } catch (error) {
+      this._refusal = asPoolError(error);
+      this.stateChanged.emit();
+    }
+    this.refresh();
   }
 
   /** Start the pool's service, then ask. */
@@ -69,18 +119,25 @@ export class PoolModel extends VDomModel {
 
   dispose(): void {
     this.poll.dispose();
+    this.soon.dispose();
     super.dispose();
   }
 
   private async look(): Promise<void> {
+    const { client } = this;
     try {
-      const whoami = await this.client.whoami();
-      const [quota, running, waiting] = await Promise.all([
-        this.client.quota(),
-        this.client.jobs(RUNNING, JOBS_SHOWN),
-        this.client.jobs(WAITING, JOBS_SHOWN)
+      const whoami = await client.whoami();
+      const [quota, queue, running, waiting, ended, leases, reservations] = await Promise.all([
+        client.quota(),
+        client.queue(),
+        client.jobs(RUNNING, JOBS_SHOWN),
+        client.jobs(WAITING, JOBS_SHOWN),
+        client.jobs(ENDED, ENDED_SHOWN),
+        client.leases(),
+        client.reservations()
       ]);
-      this._seen = { whoami, quota, running, waiting: waiting.sort(byPosition), at: new Date() };
+      waiting.sort(byPosition);
+      this._seen = { whoami, quota, queue, running, waiting, ended, leases, reservations, at: new Date() };
       this._problem = null;
       this.stateChanged.emit();
     } catch (error) {
@@ -90,16 +147,29 @@ export class PoolModel extends VDomModel {
   }
 
   private failed(error: unknown): void {
-    this._problem = error instanceof PoolError ? error : new PoolError('no_server', String(error));
+    const isFirst = this._problem === null;
+    this._problem = asPoolError(error);
     this.stateChanged.emit();
     if (this._problem.code === 'starting') {
-      window.setTimeout(() => this.isDisposed || this.refresh(), WHILE_STARTING);
+      this.again(WHILE_STARTING);
+    } else if (isFirst) {
+      this.again(FIRST_AGAIN);
     }
   }
 
+  private again(after: number): void {
+    window.setTimeout(() => this.isDisposed || this.refresh(), after);
+  }
+
   private readonly poll: Poll;
+  private readonly soon: Debouncer;
   private _seen: ISeen | null = null;
   private _problem: PoolError | null = null;
+  private _refusal: PoolError | null = null;
+}
+
+function asPoolError(error: unknown): PoolError {
+  return error instanceof PoolError ? error : new PoolError('no_server', String(error));
 }
 
 /** Next in the queue first; what has no place in it, last. */

@@ -30,6 +30,11 @@ class FakeService(UnixService):
         missing = Answer({"error": {"code": "not_found", "message": "No."}}, 404)
         return self.answers.get(call.key, missing)
 
+    @property
+    def asked(self) -> list[Call]:
+        """The requests, but for the stream of events that is opened once somebody looks."""
+        return [call for call in self.calls if call.key != "GET events"]
+
     def says(self, request: str, body: Any, status: int = 200, **headers: str) -> None:
         """Answer e.g. ``GET quota`` with JSON, or with bytes as they are."""
         is_json = not isinstance(body, bytes)

@@ -41,7 +41,7 @@ async def test_things_to_do_are_passed_on(ask, service, verb):
     service.says(f"POST jobs/17/{verb}", {"id": 17})
     answer = await ask(f"jobs/17/{verb}", "POST")
     assert (answer.code, json.loads(answer.body)) == (200, {"id": 17})
-    assert [call.key for call in service.calls] == [f"POST jobs/17/{verb}"]
+    assert [call.key for call in service.asked] == [f"POST jobs/17/{verb}"]
 
 
 async def test_the_service_is_found_once(ask, service, found):
@@ -66,7 +66,7 @@ async def test_only_known_parameters_pass_and_the_labs_token_never_does(ask, ser
     secret = jp_serverapp.identity_provider.token
     answer = await ask("jobs", params={"limit": 5, "state": "running", "token": secret, "_": "123"})
     assert answer.code == 200
-    (call,) = service.calls
+    (call,) = service.asked
     assert secret not in json.dumps(call.headers)
 
 
@@ -104,7 +104,7 @@ async def test_a_refusal_of_a_hub_or_a_proxy_before_it_is_a_sentence(ask, servic
 )
 async def test_nothing_else_passes(ask, service, path, method):
     assert (await ask(path, method)).code in (404, 405)
-    assert service.calls == []
+    assert service.asked == []
 
 
 async def test_looking_does_not_make_the_user_active_but_acting_does(ask, service, jp_web_app):
