@@ -23,8 +23,8 @@ from .live import Live
 
 NAMESPACE = "jupyter-gpupool"
 RESOURCE = "gpupool"
-LOOK = r"(whoami|quota|pool|queue|jobs|jobs/[0-9]{1,18}|jobs/[0-9]{1,18}/logs)"
-ACT = r"(jobs/[0-9]{1,18}/(?:cancel|hold|release))"
+LOOK = r"(whoami|quota|pool|queue|leases|reservations|jobs|jobs/[0-9]{1,18}|jobs/[0-9]{1,18}/logs)"
+ACT = r"(jobs/[0-9]{1,18}/(?:cancel|hold|release|requeue))"
 PARAMETERS = ("state", "limit", "offset", "attempt")  # the lab's own token must never pass
 PASSED_HEADERS = ("X-Gpupool-Offset", "X-Gpupool-Ended")
 

@@ -7,6 +7,7 @@ export class Format {
   constructor(languageCode: string) {
     this.locale = supported(languageCode.replace('_', '-'));
     this.number = new Intl.NumberFormat(this.locale, { maximumFractionDigits: 3 });
+    this.relative = new Intl.RelativeTimeFormat(this.locale, { numeric: 'auto' });
     this.percent = new Intl.NumberFormat(this.locale, { style: 'percent' });
   }
 
@@ -33,8 +34,21 @@ export class Format {
     return new Intl.DateTimeFormat(this.locale, options).format(at);
   }
 
+  /** How long until a time from now, roughly: "in 3 hours". */
+  until(at: Date): string {
+    const minutes = Math.round((at.getTime() - Date.now()) / 60000);
+    if (Math.abs(minutes) < 90) {
+      return this.relative.format(minutes, 'minute');
+    }
+    const hours = Math.round(minutes / 60);
+    return Math.abs(hours) < 48
+      ? this.relative.format(hours, 'hour')
+      : this.relative.format(Math.round(hours / 24), 'day');
+  }
+
   private readonly locale: string | undefined;
   private readonly number: Intl.NumberFormat;
+  private readonly relative: Intl.RelativeTimeFormat;
   private readonly percent: Intl.NumberFormat;
 }
 

@@ -1,9 +1,12 @@
+import { PageConfig } from '@jupyterlab/coreutils';
+import { Event } from '@jupyterlab/services';
 import { ITranslator } from '@jupyterlab/translation';
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { PoolClient } from './api';
+import { listen } from './events';
 import { Format } from './format';
 import { poolIcon } from './icon';
 import { PoolModel } from './model';
@@ -11,8 +14,9 @@ import { Panel } from './view';
 
 /** The sidebar's panel; it asks the pool only while it is in sight. */
 export class PoolPanel extends VDomRenderer<PoolModel> {
-  constructor(client: PoolClient, translator: ITranslator) {
+  constructor(client: PoolClient, events: Event.IManager, translator: ITranslator) {
     super(new PoolModel(client, () => this.isVisible));
+    this.unlisten = listen(events, event => this.model.hear(event));
     this.trans = translator.load('jupyter_gpupool');
     this.format = new Format(translator.languageCode);
     this.id = 'jupyter-gpupool:sidebar';
@@ -25,6 +29,7 @@ export class PoolPanel extends VDomRenderer<PoolModel> {
   }
 
   dispose(): void {
+    this.unlisten();
     this.model.dispose();
     super.dispose();
   }
@@ -39,14 +44,18 @@ export class PoolPanel extends VDomRenderer<PoolModel> {
       <Panel
         seen={this.model.seen}
         problem={this.model.problem}
+        refusal={this.model.refusal}
+        server={PageConfig.getOption('hubUser') ? PageConfig.getOption('hubServerName') : null}
         trans={this.trans}
         format={this.format}
         onRefresh={() => this.model.refresh()}
         onStart={() => void this.model.start()}
+        onAct={(job, action) => void this.model.act(job.id, action)}
       />
     );
   }
 
+  private readonly unlisten: () => void;
   private readonly trans: ReturnType<ITranslator['load']>;
   private readonly format: Format;
 }

@@ -70,3 +70,13 @@ def test_the_sidebar_follows_the_dark_theme(page, demo: Demo) -> None:
     page.locator('.lm-Menu-itemLabel:text-is("JupyterLab Dark")').click()
     page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
     assert page.locator(f"{PANEL} h2").evaluate(colour) != light
+
+
+def test_the_sidebar_hears_of_changes_and_acts_on_jobs(page, demo: Demo) -> None:
+    open_lab(page, demo)
+    open_sidebar(page)
+    demo.command("submit", "--gpus", "0", "--time", "9m", "--name", "from-afar", "--", "sleep", "500")
+    job = page.locator(f"{PANEL} ul[aria-label='My jobs'] > li", has_text="from-afar")
+    job.get_by_text("running").wait_for(timeout=15_000)  # half of what the panel waits without events
+    job.get_by_role("button", name=re.compile("^Cancel job")).click()
+    job.get_by_text("cancelled").wait_for(timeout=15_000)

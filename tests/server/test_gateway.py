@@ -156,7 +156,7 @@ async def test_a_slow_answer_does_not_hold_up_the_server(ask, service, jp_fetch)
     await ask("quota")
     service.hold.clear()
     waiting = asyncio.ensure_future(ask("quota"))
-    while len(service.calls) < 2:
+    while len(service.asked) < 2:
         await asyncio.sleep(0.01)
     assert (await jp_fetch("api")).code == 200
     assert not waiting.done()

@@ -28,7 +28,9 @@ async def test_loading_the_extension_finds_and_starts_nothing(ask, found):
     assert found == []
 
 
-@pytest.mark.parametrize("path", ["whoami", "quota", "pool", "queue", "jobs", "jobs/17"])
+@pytest.mark.parametrize(
+    "path", ["whoami", "quota", "pool", "queue", "leases", "reservations", "jobs", "jobs/17"]
+)
 async def test_things_to_look_at_are_passed_on_as_they_are(ask, service, path):
     service.says(f"GET {path}", QUOTA)
     answer = await ask(path)
@@ -36,7 +38,7 @@ async def test_things_to_look_at_are_passed_on_as_they_are(ask, service, path):
     assert answer.headers["Content-Type"] == "application/json"
 
 
-@pytest.mark.parametrize("verb", ["cancel", "hold", "release"])
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release", "requeue"])
 async def test_things_to_do_are_passed_on(ask, service, verb):
     service.says(f"POST jobs/17/{verb}", {"id": 17})
     answer = await ask(f"jobs/17/{verb}", "POST")
