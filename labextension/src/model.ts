@@ -2,7 +2,7 @@
  * What the panel knows of the pool, and when it asks again.
  */
 import { VDomModel } from '@jupyterlab/ui-components';
-import { Debouncer, Poll } from '@lumino/polling';
+import { Poll, Throttler } from '@lumino/polling';
 
 import {
   Action,
@@ -26,7 +26,7 @@ const INTERVAL = 30 * 1000; // milliseconds, as all below; in between, events te
 const FIRST_AGAIN = 2 * 1000;
 const SLOWEST = 60 * 1000;
 const WHILE_STARTING = 1000;
-const GATHER = 250; // so long further events may come before the pool is asked
+const GATHER = 1000; // however many events come, the pool is asked once in so long
 
 /** Events that change nothing of what is shown here. */
 const UNSEEN = new Set(['warning', 'request']);
@@ -65,7 +65,7 @@ export class PoolModel extends VDomModel {
       frequency: { interval: INTERVAL, backoff: true, max: SLOWEST },
       standby: () => (isWatched() ? 'when-hidden' : true)
     });
-    this.soon = new Debouncer(() => this.refresh(), GATHER);
+    this.soon = new Throttler(() => this.refresh(), { limit: GATHER, edge: 'trailing' });
   }
 
   /** What was last seen; null before the first answer. */
@@ -162,7 +162,7 @@ export class PoolModel extends VDomModel {
   }
 
   private readonly poll: Poll;
-  private readonly soon: Debouncer;
+  private readonly soon: Throttler;
   private _seen: ISeen | null = null;
   private _problem: PoolError | null = null;
   private _refusal: PoolError | null = null;
