@@ -94,8 +94,8 @@ async def test_a_refusal_of_a_hub_or_a_proxy_before_it_is_a_sentence(ask, servic
     ("path", "method"),
     [
         ("policy", "GET"),
-        ("leases", "GET"),
-        ("jobs/17/requeue", "POST"),
+        ("leases", "POST"),
+        ("leases/17", "GET"),
         ("jobs", "POST"),
         ("quota", "POST"),
         ("jobs/17/cancel", "GET"),
