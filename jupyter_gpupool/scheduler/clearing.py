@@ -46,7 +46,6 @@ class Clearing:
         for lease in snapshot.leases if self._handed_back else ():
             if lease.id in self._handed_back:
                 self._leave(lease)
-        self._asked: list[Lease] = []
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
         self._parents: set[str] | None = None
@@ -120,7 +119,7 @@ class Clearing:
         for lease in self._stoppable if stopped else ():
             if lease.id in stopped:
                 self._board.shorten(lease, leaves_at(lease, self._now))
-                self._asked.append(lease)
+                self._holders.leave(lease)
                 self._leave(lease)
                 self._forget(lease.group)
         self._stoppable = [lease for lease in self._stoppable if lease.id not in stopped]
@@ -268,7 +267,7 @@ class Clearing:
         found = self._most.get(key)
         if found is None:
             leaving = self._stoppable if key is None else [victim.lease for victim in self._owing(*key)]
-            found = self._holders.most([*self._asked, *leaving]) if leaving else (-1, -1)
+            found = self._holders.most(leaving) if leaving else (-1, -1)
             self._most[key] = found
         return found
 

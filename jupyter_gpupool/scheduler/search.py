@@ -34,12 +34,17 @@ class Holders:
     def __init__(self, board: Board, at: Seconds) -> None:
         self._board = board
         self._at = at
+        self._asked: dict[int, Lease] = {}
+
+    def leave(self, lease: Lease) -> None:
+        """Take note that a job was asked: it is gone by then."""
+        self._asked[lease.id] = lease
 
     def free(self, card: Card, kind: Kind, gone: Collection[int]) -> Mib:
         """Return what is free on a card for one kind of work, without those that are `gone`."""
         free = card.memory
         for lease, holder, mib, end in self._on_card.get(card.gpu.uuid, ()):
-            if end > self._at and lease not in gone:
+            if end > self._at and lease not in gone and lease not in self._asked:
                 free -= mib if holder == kind else card.memory
         return free
 
@@ -51,10 +56,10 @@ class Holders:
     def most(self, leaving: Iterable[Lease]) -> tuple[int, Mib]:
         """Return how many cards of one node could be wholly free for jobs, and how much of one card.
 
-        The jobs `leaving` are gone then.
+        The jobs `leaving`, and those that were asked, are gone then.
         """
         cards, free = self._board.floor.cards, dict(self._left)
-        for lease in leaving:
+        for lease in (*self._asked.values(), *leaving):
             if self._board.limits.end_of(lease) > self._at:
                 for card, mib in self._taken(lease):
                     if card.gpu.uuid in free:

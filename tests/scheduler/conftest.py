@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from jupyter_gpupool.scheduler.model import (
     Snapshot,
     Work,
 )
+from jupyter_gpupool.scheduler.plan import fill, plan
 
 CARD = 32 * 1024
 CLASSES = {
@@ -159,3 +160,10 @@ class Pool:
 @pytest.fixture(scope="session")
 def pool() -> Pool:
     return Pool()
+
+
+@pytest.fixture(params=[plan, fill])
+def decide(request: pytest.FixtureRequest) -> Callable[[Snapshot, int], Plan]:
+    """Give a whole plan, then a fast pass."""
+    found: Callable[[Snapshot, int], Plan] = request.param
+    return found
