@@ -86,7 +86,7 @@ $(PROXY): hub_config/proxy/package.json hub_config/proxy/package-lock.json | $(V
 	  { echo "JupyterHub's proxy could not be installed from the npm registry; npm says above why."; exit 1; }
 	@touch $@
 
-$(LABEXTENSION): $(wildcard labextension/src/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.node
+$(LABEXTENSION): $(wildcard labextension/src/* labextension/src/*/*) $(wildcard labextension/style/*) labextension/package.json | $(VENV)/.node
 	@echo "[3/3] Building the Lab extension (about a minute the first time) ..."
 	@cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" && { jlpm install --immutable && jlpm build:prod; } >build.log 2>&1 || \
 	  { tail -n 30 build.log; echo "The Lab extension did not build; all of its output is in labextension/build.log."; exit 1; }

@@ -1,10 +1,9 @@
 /**
- * The pool's REST, as Jupyter Server passes it on, and the shapes of its answers.
+ * The pool's REST, and the shapes of its answers.
  */
-import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
 
-const NAMESPACE = 'jupyter-gpupool';
+/** Sends a request to a path of the pool's REST; how it gets there is for who makes the client to say. */
+export type Send = (path: string, init: RequestInit) => Promise<Response>;
 
 /** Integers by resource: thousandths of GPUs and CPUs, MiB of memory. */
 export interface IAmounts {
@@ -140,9 +139,9 @@ export class PoolError extends Error {
   }
 }
 
-/** Requests under `<base URL>jupyter-gpupool/`. */
+/** Requests to the pool. */
 export class PoolClient {
-  constructor(private readonly settings: ServerConnection.ISettings) {}
+  constructor(private readonly send: Send) {}
 
   whoami(): Promise<IWhoami> {
     return this.request('whoami');
@@ -184,8 +183,7 @@ export class PoolClient {
   }
 
   private async request<T>(path: string, init: RequestInit = {}): Promise<T> {
-    const url = URLExt.join(this.settings.baseUrl, NAMESPACE, path);
-    const response = await ServerConnection.makeRequest(url, init, this.settings);
+    const response = await this.send(path, init);
     const text = await response.text();
     if (!response.ok) {
       throw asError(response.status, text);

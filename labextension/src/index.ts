@@ -1,7 +1,9 @@
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
-import { PoolClient } from './api';
+import { PoolClient, Send } from './api';
 import { PoolPanel } from './panel';
 
 const sidebar: JupyterFrontEndPlugin<void> = {
@@ -10,11 +12,17 @@ const sidebar: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [ILayoutRestorer, ITranslator],
   activate: (app: JupyterFrontEnd, restorer: ILayoutRestorer | null, translator: ITranslator | null) => {
-    const client = new PoolClient(app.serviceManager.serverSettings);
+    const client = new PoolClient(through(app.serviceManager.serverSettings));
     const panel = new PoolPanel(client, app.serviceManager.events, translator ?? nullTranslator);
     app.shell.add(panel, 'left', { rank: 900 });
     restorer?.add(panel, panel.id);
   }
 };
+
+/** The way to the pool through Jupyter Server. */
+function through(settings: ServerConnection.ISettings): Send {
+  return (path, init) =>
+    ServerConnection.makeRequest(URLExt.join(settings.baseUrl, 'jupyter-gpupool', path), init, settings);
+}
 
 export default sidebar;

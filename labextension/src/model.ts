@@ -1,8 +1,8 @@
 /**
  * What the panel knows of the pool, and when it asks again.
  */
-import { VDomModel } from '@jupyterlab/ui-components';
 import { Poll, Throttler } from '@lumino/polling';
+import { ISignal, Signal } from '@lumino/signaling';
 
 import {
   Action,
@@ -49,7 +49,7 @@ export interface ISeen {
  * It asks when an event says that something changed, now and then in any case, slower while there is no answer,
  * and never while nobody looks.
  */
-export class PoolModel extends VDomModel {
+export class PoolModel {
   /**
    * @param client - the way to the pool
    * @param isWatched - tells whether the panel is in sight
@@ -58,7 +58,6 @@ export class PoolModel extends VDomModel {
     private readonly client: PoolClient,
     private readonly isWatched: () => boolean
   ) {
-    super();
     this.poll = new Poll({
       name: 'jupyter-gpupool:sidebar',
       factory: () => this.look(),
@@ -66,6 +65,15 @@ export class PoolModel extends VDomModel {
       standby: () => (isWatched() ? 'when-hidden' : true)
     });
     this.soon = new Throttler(() => this.refresh(), { limit: GATHER, edge: 'trailing' });
+  }
+
+  /** Emitted when what is known has changed. */
+  get stateChanged(): ISignal<this, void> {
+    return this.changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
   }
 
   /** What was last seen; null before the first answer. */
@@ -102,7 +110,7 @@ export class PoolModel extends VDomModel {
       this._refusal = null;
     } catch (error) {
       this._refusal = asPoolError(error);
-      this.stateChanged.emit();
+      this.changed.emit();
     }
     this.refresh();
   }
@@ -118,9 +126,13 @@ export class PoolModel extends VDomModel {
   }
 
   dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
     this.poll.dispose();
     this.soon.dispose();
-    super.dispose();
+    this._isDisposed = true;
+    Signal.clearData(this);
   }
 
   private async look(): Promise<void> {
@@ -139,7 +151,7 @@ export class PoolModel extends VDomModel {
       waiting.sort(byPosition);
       this._seen = { whoami, quota, queue, running, waiting, ended, leases, reservations, at: new Date() };
       this._problem = null;
-      this.stateChanged.emit();
+      this.changed.emit();
     } catch (error) {
       this.failed(error);
       throw error; // so that the poll slows down
@@ -149,7 +161,7 @@ export class PoolModel extends VDomModel {
   private failed(error: unknown): void {
     const isFirst = this._problem === null;
     this._problem = asPoolError(error);
-    this.stateChanged.emit();
+    this.changed.emit();
     if (this._problem.code === 'starting') {
       this.again(WHILE_STARTING);
     } else if (isFirst) {
@@ -161,8 +173,10 @@ export class PoolModel extends VDomModel {
     window.setTimeout(() => this.isDisposed || this.refresh(), after);
   }
 
+  private readonly changed = new Signal<this, void>(this);
   private readonly poll: Poll;
   private readonly soon: Throttler;
+  private _isDisposed = false;
   private _seen: ISeen | null = null;
   private _problem: PoolError | null = null;
   private _refusal: PoolError | null = null;
