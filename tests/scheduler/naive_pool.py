@@ -394,12 +394,15 @@ class Pool:
     # -- when
 
     def times(self, work: Work) -> Iterable[int]:
-        """Return when something may become possible: ends, promised starts, edges of windows and periods."""
+        """Return when something may become possible: ends, edges of windows and periods, promised starts, and
+        the second after one that is promised for now."""
         borrow = self.snapshot.settings.borrow_max_time
         ends = {one.end for one in self.booked} | {one.end - borrow for one in self.booked}
         edges = {first for first, _ in self.snapshot.windows.get(work.window or "", ())}
         periods = {end for _, budget in self.budgets(work) for end in budget.ends}
         starts = {one.start for one in self.booked if one.promised}
+        if self.now in starts:
+            starts.add(self.now + 1)
         found = {self.now, work.not_before, *ends, *starts, *edges, *periods}
         return sorted(time for time in found if time >= self.now)
 

@@ -329,6 +329,19 @@ FOUND = {
         [{"limit": 6, "group": "b", "priority": "high", "kind": "session"}],
         0,
     ),
+    "what may not borrow and is to start now guards its quota until it has started": (
+        {"shape": (3, 1)},
+        {"a": {"owed": 1}, "b": {"owed": 1}, "c": {"owed": 4}},
+        [
+            {"limit": 20},
+            {"limit": 16, "group": "c"},
+            {"group": "b", "priority": "urgent"},
+            {"size": {"gpus": 3}, "priority": "urgent"},
+            {"rest": 7},
+        ],
+        [],
+        16,
+    ),
 }
 
 
