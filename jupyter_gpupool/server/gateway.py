@@ -83,14 +83,21 @@ class Gateway:
         found = self._finding
         return None if found is None or not found.done() or found.exception() else found.result()
 
-    async def request(self, method: str, path: str) -> Reply:
+    async def request(self, method: str, path: str, *, may_start: bool = True) -> Reply:
         """Send one request that may arrive twice, and return the service's answer whatever its status.
+
+        Parameters
+        ----------
+        may_start
+            Whether the user's own service is started for it, where it does not run yet.
 
         Raises
         ------
         PoolError
             There is no service to ask: it is starting, down, or not configured.
         """
+        if not (may_start or self._is_there()):
+            raise NotRunning
         if self._moved() or (self._failed() and self._may_be_there()):
             self._look()
         connection = await self._found()
@@ -112,6 +119,11 @@ class Gateway:
         if not self.startable:
             raise NotYours
         await self._found()
+
+    def _is_there(self) -> bool:
+        """Tell whether a service may answer that nobody here has to start."""
+        home = place(os.environ).home
+        return home is None or home.service_socket.exists()
 
     def _moved(self) -> bool:
         """Tell whether the pool is another one than before, such as after a new login."""

@@ -37,10 +37,10 @@ class PoolHandler(APIHandler):
         self.gateway = gateway
         self.live = live
 
-    async def forward(self, method: str, path: str) -> None:
+    async def forward(self, method: str, path: str, *, may_start: bool = True) -> None:
         """Ask the service, and pass its answer on."""
         try:
-            self.pass_on(await self.gateway.request(method, path))
+            self.pass_on(await self.gateway.request(method, path, may_start=may_start))
         except PoolError as error:
             self.say(error)
 
@@ -83,11 +83,12 @@ class LookHandler(PoolHandler):
     @web.authenticated
     @authorized("read", resource=RESOURCE)  # type: ignore[untyped-decorator]
     async def get(self, path: str) -> None:
-        """Pass on one of the things to look at."""
+        """Pass on one of the things to look at; with ``start=no`` only if that starts nothing."""
+        may_start = self.get_query_argument("start", "yes") != "no"
         given = {
             name: self.get_query_argument(name) for name in PARAMETERS if name in self.request.query_arguments
         }
-        await self.forward("GET", f"{path}?{urlencode(given)}" if given else path)
+        await self.forward("GET", f"{path}?{urlencode(given)}" if given else path, may_start=may_start)
         if self.gateway.connection is not None and self.get_status() < 400:
             self.live.begin(self.gateway.connection)
 

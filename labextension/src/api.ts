@@ -143,8 +143,9 @@ export class PoolError extends Error {
 export class PoolClient {
   constructor(private readonly send: Send) {}
 
-  whoami(): Promise<IWhoami> {
-    return this.request('whoami');
+  /** Who asks; as all that takes `mayStart`, with false only if the user's own service need not be started for it. */
+  whoami(mayStart = true): Promise<IWhoami> {
+    return this.request(look('whoami', {}, mayStart));
   }
 
   quota(): Promise<IQuota> {
@@ -157,14 +158,14 @@ export class PoolClient {
   }
 
   /** The user's newest jobs in one of the states. */
-  async jobs(states: readonly State[], limit: number): Promise<IJob[]> {
-    const found = await this.request<{ jobs: IJob[] }>(`jobs?state=${states.join(',')}&limit=${limit}`);
-    return found.jobs;
+  async jobs(states: readonly State[], limit: number, mayStart = true): Promise<IJob[]> {
+    const path = look('jobs', { state: states.join(','), limit: `${limit}` }, mayStart);
+    return (await this.request<{ jobs: IJob[] }>(path)).jobs;
   }
 
   /** The user's leases. */
-  async leases(): Promise<ILease[]> {
-    return (await this.request<{ leases: ILease[] }>('leases')).leases;
+  async leases(mayStart = true): Promise<ILease[]> {
+    return (await this.request<{ leases: ILease[] }>(look('leases', {}, mayStart))).leases;
   }
 
   /** Reservations and maintenance that hold or will. */
@@ -190,6 +191,11 @@ export class PoolClient {
     }
     return (text ? JSON.parse(text) : undefined) as T;
   }
+}
+
+function look(path: string, given: Record<string, string>, mayStart: boolean): string {
+  const query = new URLSearchParams(mayStart ? given : { ...given, start: 'no' }).toString();
+  return query ? `${path}?${query}` : path;
 }
 
 function asError(status: number, text: string): PoolError {

@@ -14,7 +14,13 @@ describe('the client', () => {
   it('asks for jobs by their states', async () => {
     const { client, asked } = answers(200, '{"jobs": [{"id": 7}]}');
     expect(await client.jobs(['running', 'queued'], 5)).toEqual([{ id: 7 }]);
-    expect(asked).toEqual([['jobs?state=running,queued&limit=5', {}]]);
+    expect(asked).toEqual([['jobs?state=running%2Cqueued&limit=5', {}]]);
+  });
+
+  it('can ask without starting anything', async () => {
+    const { client, asked } = answers(200, '{"leases": []}');
+    await client.leases(false);
+    expect(asked[0][0]).toBe('leases?start=no');
   });
 
   it('does something to a job by POST', async () => {

@@ -80,3 +80,10 @@ def test_the_sidebar_hears_of_changes_and_acts_on_jobs(page, demo: Demo) -> None
     job.get_by_text("running").wait_for(timeout=15_000)  # half of what the panel waits without events
     job.get_by_role("button", name=re.compile("^Cancel job")).click()
     job.get_by_text("cancelled").wait_for(timeout=15_000)
+
+
+def test_what_happens_to_a_job_is_told(page, demo: Demo) -> None:
+    open_lab(page, demo)
+    open_sidebar(page)
+    demo.command("submit", "--gpus", "0", "--time", "9m", "--name", "brief", "--", "sh", "-c", "exit 3")
+    page.get_by_text(re.compile("^Job \\d+ brief has failed")).first.wait_for()

@@ -40,7 +40,8 @@ def test_the_lock_file_names_no_host():
 
 def test_texts_are_translated_in_a_domain_of_our_own():
     sources = [path.read_text() for path in (SOURCE / "src").rglob("*.ts*")]
-    assert re.findall(r"\.load\(([^)]*)\)", "".join(sources)) == ["'jupyter_gpupool'"]
+    assert re.findall(r"\.load\(([^)]*)\)", "".join(sources)) == ["DOMAIN"]
+    assert "const DOMAIN = 'jupyter_gpupool';" in "".join(sources)
 
 
 def test_the_style_uses_the_themes_colours_only():

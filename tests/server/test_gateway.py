@@ -49,6 +49,17 @@ async def test_a_service_that_was_stopped_says_how_to_start_it(ask, service, fou
     assert found == ["find"]
 
 
+async def test_a_glance_starts_nothing_but_sees_what_runs(ask, service, found, monkeypatch, tmp_path):
+    service.says("GET leases", {"leases": []})
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path / "nothing"))
+    answer = await ask("leases", params={"start": "no"})
+    assert json.loads(answer.body)["error"]["code"] == "not_running"
+    assert (found, service.asked) == ([], [])
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path))
+    assert (await ask("leases", params={"start": "no"})).code == 200
+    assert [call.key for call in service.asked] == ["GET leases"]
+
+
 async def test_start_finds_it_again(ask, service, found):
     service.says("GET quota", {})
     await ask("quota")
@@ -142,7 +153,7 @@ async def test_a_service_that_takes_long_is_starting_and_then_there(service, con
 
 
 async def test_starting_is_shown_as_such(ask, service, monkeypatch):
-    async def starting(self, method, path):
+    async def starting(self, method, path, *, may_start):
         raise Starting
 
     monkeypatch.setattr(Gateway, "request", starting)

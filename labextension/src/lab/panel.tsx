@@ -1,30 +1,28 @@
 import { PageConfig } from '@jupyterlab/coreutils';
 import { Event } from '@jupyterlab/services';
-import { ITranslator } from '@jupyterlab/translation';
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
-import { PoolClient } from './api';
-import { listen } from './events';
-import { Format } from './format';
+import { PoolClient } from '../api';
+import { listen } from '../events';
 import { poolIcon } from './icon';
-import { PoolModel } from './model';
-import { Panel } from './view';
+import { PoolModel } from '../model';
+import { Panel } from '../view';
+import { IWords } from '../words';
 
 /** The sidebar's panel; it asks the pool only while it is in sight. */
 export class PoolPanel extends VDomRenderer<PoolModel> {
-  constructor(client: PoolClient, events: Event.IManager, translator: ITranslator) {
+  constructor(client: PoolClient, events: Event.IManager, words: IWords) {
     super(new PoolModel(client, () => this.isVisible));
     this.unlisten = listen(events, event => this.model.hear(event));
-    this.trans = translator.load('jupyter_gpupool');
-    this.format = new Format(translator.languageCode);
+    this.words = words;
     this.id = 'jupyter-gpupool:sidebar';
     this.title.icon = poolIcon;
-    this.title.caption = this.trans.__('GPU pool');
+    this.title.caption = words.trans.__('GPU pool');
     this.addClass('jp-gpupool-Panel');
     this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', this.trans.__('GPU pool'));
+    this.node.setAttribute('aria-label', words.trans.__('GPU pool'));
     this.node.tabIndex = 0; // so that the keyboard can scroll it
   }
 
@@ -46,8 +44,7 @@ export class PoolPanel extends VDomRenderer<PoolModel> {
         problem={this.model.problem}
         refusal={this.model.refusal}
         server={PageConfig.getOption('hubUser') ? PageConfig.getOption('hubServerName') : null}
-        trans={this.trans}
-        format={this.format}
+        {...this.words}
         onRefresh={() => this.model.refresh()}
         onStart={() => void this.model.start()}
         onAct={(job, action) => void this.model.act(job.id, action)}
@@ -56,6 +53,5 @@ export class PoolPanel extends VDomRenderer<PoolModel> {
   }
 
   private readonly unlisten: () => void;
-  private readonly trans: ReturnType<ITranslator['load']>;
-  private readonly format: Format;
+  private readonly words: IWords;
 }
