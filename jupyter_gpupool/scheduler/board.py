@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.floor import Fit, Floor
@@ -16,11 +17,12 @@ from jupyter_gpupool.scheduler.guards import Guards
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import ALWAYS, Term
 from jupyter_gpupool.scheduler.limits import ClaimKey, Limits
-from jupyter_gpupool.scheduler.lines import Claim, Lack, Line
+from jupyter_gpupool.scheduler.lines import Booking, Claim, Lack, Line
 from jupyter_gpupool.scheduler.model import (
     GpuShare,
     Lease,
     Placement,
+    Promise,
     Reason,
     Request,
     Seconds,
@@ -82,11 +84,11 @@ class Option:
         """Return the first limit that has too little at one moment, whatever is to be paid from it later."""
         return next((found for found in (*self.needs, *self.guards) if found.lacks_at(time)), None)
 
-    def leaves_headroom(self, term: Term, start: Seconds, end: Seconds) -> bool:
+    def leaves_headroom(self, term: Term, start: Seconds, end: Seconds, times: int = 1) -> bool:
         """Say whether enough stays free for sessions."""
         if self.headroom is None or not term.by_day:
             return True
-        return self.headroom.profile.fits(self.slices, start, end)
+        return self.headroom.profile.fits(times * self.slices, start, end)
 
     def room(
         self, work: Work, term: Term, allowed: list[Interval], before: Seconds, nodes: Collection[str] | None
@@ -110,8 +112,20 @@ class Option:
         return found if found and found[0][0] < before else []
 
 
+class Reserved(NamedTuple):
+    """A promise that is on the board, and the work to which it was made."""
+
+    work: Work
+    promise: Promise
+
+
 class Board:
-    """A snapshot laid out on one timeline, until it is turned to the next."""
+    """A snapshot laid out on one timeline, until it is turned to the next.
+
+    `promised` are the works to which promises were made, by their ids; `reserved` the promises that are on
+    the board. It is `undisturbed` if nothing is guarded for them, and since the last snapshot work has only
+    left, or was started on the board: what is still reserved then holds.
+    """
 
     def __init__(self, snapshot: Snapshot, now: Seconds) -> None:
         self.snapshot = snapshot
@@ -120,6 +134,10 @@ class Board:
         self.floor = Floor(snapshot, now, self.limits.resources)
         self.roster = Roster(self.measure, self.limits.ends.due)
         self.floor.turn_to(snapshot, now, self.roster.turn_to(snapshot, now), self.limits.end_of)
+        self.promised = _promised(snapshot)
+        self.reserved: dict[int, Reserved] = {}
+        self.undisturbed = True
+        self._started: dict[int, tuple[Placement, Seconds]] = {}
         self._options: dict[tuple[ClaimKey, Request], tuple[Option, ...]] = {}
         self._options_of: Recall[tuple[Option, ...]] = Recall()
         self._shortened: dict[int, Seconds] = {}
@@ -129,12 +147,26 @@ class Board:
         return self.limits.serves_also(snapshot, now) and self.floor.serves_also(snapshot, now)
 
     def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
-        """Lay out a later snapshot: what was booked and is no lease of it is taken off."""
-        self.snapshot = snapshot
+        """Lay out a later snapshot: what was booked and is no lease of it is taken off.
+
+        What is promised there as it was stays on, until it is looked at.
+        """
+        self.promised = _promised(snapshot)
+        made = {promise.work: promise for promise in snapshot.promises if promise.start > now}
+        for id_, (work, promise) in [*self.reserved.items()]:
+            same = self.promised.get(id_) is work and made.get(id_) == promise
+            if not same or self.limits.is_paid(work.group):
+                self.reserve(work, promise, -1)
+        kept = [self._reservation(*found) for found in self.reserved.values()]
         turnover = self.roster.turn_to(snapshot, now)
-        self.limits.turn_to(snapshot, now, turnover)
+        self.snapshot = snapshot
+        self.limits.turn_to(snapshot, now, turnover, kept)
         self.guards.clear()
-        self.floor.turn_to(snapshot, now, turnover, self.limits.end_of)
+        for work, promise in self.reserved.values():
+            self.guards.book(work, promise.placement, promise.start, now, 1)
+        self.floor.turn_to(snapshot, now, turnover, self.limits.end_of, kept)
+        self.undisturbed = not self.guards.any and all(map(self._was_started, turnover.come))
+        self._started.clear()
         self._shortened.clear()
         if snapshot.budgets:
             self._options = {key: found for key, found in self._options.items() if not key[0].length}
@@ -247,8 +279,11 @@ class Board:
                     break
         return best
 
-    def holds(self, work: Work, placement: Placement, start: Seconds) -> bool:
-        """Say whether a placement made earlier is still free for `work` at `start`."""
+    def holds(self, work: Work, placement: Placement, start: Seconds, *, booked: bool = False) -> bool:
+        """Say whether a placement made earlier is still free for `work` at `start`.
+
+        Where it is `booked` already, that is whether nothing is booked beyond what there is.
+        """
         if self.gate(work, start) != start:
             return False
         known = self.floor.cards
@@ -257,13 +292,22 @@ class Board:
             return False
         for option in self.options(work):
             if option.bay.partition == placement.partition and all(map(option.bay.has, cards)):
-                return _holds(option, work, cards, placement.nodes, start)
+                return _holds(option, work, cards, placement.nodes, start, times=0 if booked else 1)
         return False
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int = 1) -> None:
         """Take what a claim needs over [start, end); `sign` -1 gives it back."""
         self.floor.book(claim, placement, start, end, sign)
         self.limits.book(claim, placement, start, end, sign)
+
+    def reserve(self, work: Work, promise: Promise, sign: int = 1) -> None:
+        """Take what is promised; `sign` -1 gives it back."""
+        self.book(*self._reservation(work, promise), sign)
+        self.guards.book(work, promise.placement, promise.start, self.time, sign)
+        if sign > 0:
+            self.reserved[work.id] = Reserved(work, promise)
+        else:
+            del self.reserved[work.id]
 
     def end_of(self, work: Work, placement: Placement, start: Seconds) -> Seconds:
         """Return when `work`, started there at `start`, leaves: at its limit, or at the hand-back."""
@@ -294,6 +338,15 @@ class Board:
         end = self.end_of(work, placement, self.time)
         self.floor.hold(work, placement, end)
         self.limits.hold(work, placement, end)
+        self._started[work.id] = placement, end
+
+    def _was_started(self, lease: Lease) -> bool:
+        """Say whether a lease holds what its work was given when it was started here."""
+        return self._started.get(lease.work) == (lease.placement, self.limits.end_of(lease))
+
+    def _reservation(self, work: Work, promise: Promise) -> Booking:
+        start, placement = promise.start, promise.placement
+        return work, placement, start, self.end_of(work, placement, start)
 
     def _place(self, work: Work, length: Seconds | None) -> Placement | Bars:
         """Place `work` at this moment for so long; None = for this moment."""
@@ -364,18 +417,28 @@ def _from(allowed: list[Interval], time: Seconds) -> list[Interval]:
     return [(max(first, time), last) for first, last in allowed if last >= time]
 
 
-def _holds(option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds) -> bool:
+def _promised(snapshot: Snapshot) -> dict[int, Work]:
+    """Return the works to which promises were made, by their ids."""
+    made = {promise.work for promise in snapshot.promises}
+    return {work.id: work for work in snapshot.waiting if work.id in made} if made else {}
+
+
+def _holds(
+    option: Option, work: Work, cards: list[Card], nodes: tuple[str, ...], start: Seconds, times: int
+) -> bool:
+    """Say whether `work` fits so many `times` on these cards and nodes, from `start` on."""
     term = option.term(work, start)
     known = option.bay.site_of
     sites = [known[node] for node in nodes if node in known]
     if term is None or len(sites) < len(nodes):
         return False
-    end = min(start + work.limit, term.back)
+    end, size = min(start + work.limit, term.back), option.size
     return (
-        option.lack(start, end) is None
-        and option.leaves_headroom(term, start, end)
-        and all(site.fits(option.size, start, end) for site in sites)
-        and all(option.shelf.view(card).fits(option.size.mib, start, end) for card in cards)
+        all(line.fits(times * need, start, end) for line, need in (*option.needs, *option.guards))
+        and option.leaves_headroom(term, start, end, times)
+        and all(site.cpus.fits(times * size.cpus, start, end) for site in sites)
+        and all(site.memory.fits(times * size.memory, start, end) for site in sites)
+        and all(option.shelf.view(card).fits(times * size.mib, start, end) for card in cards)
     )
 
 

@@ -7,7 +7,7 @@ Never: who may have them (`limits`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,7 +15,7 @@ from jupyter_gpupool.scheduler import quota
 from jupyter_gpupool.scheduler.card import NOBODY, Card
 from jupyter_gpupool.scheduler.headroom import Headroom
 from jupyter_gpupool.scheduler.lending import Lender, lenders
-from jupyter_gpupool.scheduler.lines import Claim
+from jupyter_gpupool.scheduler.lines import Booking, Claim
 from jupyter_gpupool.scheduler.model import (
     Gpu,
     Kind,
@@ -100,9 +100,14 @@ class Floor:
         )
 
     def turn_to(
-        self, snapshot: Snapshot, now: Seconds, turnover: Turnover, end_of: Callable[[Lease], Seconds]
+        self,
+        snapshot: Snapshot,
+        now: Seconds,
+        turnover: Turnover,
+        end_of: Callable[[Lease], Seconds],
+        kept: Sequence[Booking] = (),
     ) -> None:
-        """Lay out the leases of a snapshot of these machines, and nothing else that was booked.
+        """Lay out the leases of a snapshot of these machines.
 
         Parameters
         ----------
@@ -112,6 +117,8 @@ class Floor:
             How its leases differ from those that were laid out last.
         end_of
             The expected end of a lease.
+        kept
+            All that is booked still; it is for later than `now`.
         """
         self._snapshot, self.time = snapshot, now
         self._servings = None
@@ -122,9 +129,15 @@ class Floor:
             self._seat(lease, end_of(lease))
         for node in self._touched_nodes:
             self._reset_node(node)
-        for card in self._touched | self._reserved:
+        changed = self._touched | self._reserved
+        for card in changed:
             card.reset()
             self.refresh(card)
+        for claim, placement, start, end in kept:
+            for card, mib in self._taken(claim, placement):
+                if card in changed:
+                    card.book(claim.kind, start, end, mib)
+            self._book_nodes(claim, placement, start, end, 1, self._touched_nodes)
         for shelf in self._shelves.values() if self._touched else ():
             shelf.forget_chances()
         self._touched.clear()
@@ -224,7 +237,8 @@ class Floor:
             card.hold(claim.kind, end, mib)
             self._count(card, 0, end, 1)
             self.refresh(card)
-        self._book_nodes(claim, placement, 0, end, 1)
+        self._touched_nodes.update(placement.nodes)
+        self._book_nodes(claim, placement, 0, end, 1, self._nodes)
 
     def move_end(self, lease: Lease, old: Seconds, new: Seconds) -> None:
         """Let a lease that is held until `old` end at `new`."""
@@ -237,18 +251,18 @@ class Floor:
             for shelf in self._shelves_of(card):
                 shelf.refresh(card, self.time)
                 shelf.forget_chances()
-        self._book_nodes(lease, lease.placement, first, last, 1 if new > old else -1)
+        self._touched_nodes.update(lease.placement.nodes)
+        self._book_nodes(lease, lease.placement, first, last, 1 if new > old else -1, self._nodes)
 
     def book(self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int) -> None:
         """Take what a claim needs over [start, end); `sign` -1 gives it back."""
         for card, mib in self._taken(claim, placement):
-            self._touched.add(card)
             self._count(card, start, end, -1)
             card.book(claim.kind, start, end, mib, sign)
             self._count(card, start, end, 1)
             if start <= self.time < end:
                 self.refresh(card)
-        self._book_nodes(claim, placement, start, end, sign)
+        self._book_nodes(claim, placement, start, end, sign, self._nodes)
 
     def refresh(self, card: Card) -> None:
         """Take note of what is free on `card` at this moment."""
@@ -380,12 +394,17 @@ class Floor:
             memory.reset([(BEGIN, end, mib) for end, _, mib in taken])
 
     def _book_nodes(
-        self, claim: Claim, placement: Placement, start: Seconds, end: Seconds, sign: int
+        self,
+        claim: Claim,
+        placement: Placement,
+        start: Seconds,
+        end: Seconds,
+        sign: int,
+        among: Collection[str],
     ) -> None:
         cpus, memory = self._per_node(claim.request, placement.partition, max(1, len(placement.nodes)))
-        self._touched_nodes.update(placement.nodes)
         for node in placement.nodes:
-            if node in self._nodes:
+            if node in among and node in self._nodes:
                 own_cpus, own_memory = self._nodes[node]
                 own_cpus.book(start, end, sign * cpus)
                 own_memory.book(start, end, sign * memory)

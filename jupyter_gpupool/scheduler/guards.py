@@ -78,6 +78,11 @@ class Guards:
         for promised in self._promised.values():
             promised.clear()
 
+    @property
+    def any(self) -> bool:
+        """Say whether anything is guarded."""
+        return any(self._promised.values())
+
     def bounds(self, work: Work) -> tuple[Guard, ...]:
         """Return what keeps a job from what is promised to others of its group, or of those above it."""
         if work.kind != "job":

@@ -16,6 +16,7 @@ from jupyter_gpupool.scheduler.ends import Ends
 from jupyter_gpupool.scheduler.estate import Estate
 from jupyter_gpupool.scheduler.lines import (
     CHARGE_UNIT,
+    Booking,
     Cap,
     Claim,
     Entry,
@@ -115,11 +116,14 @@ class Limits:
             and self.estate.of(snapshot)
         )
 
-    def turn_to(self, snapshot: Snapshot, now: Seconds, turnover: Turnover) -> None:
-        """Count the leases of a later snapshot, and nothing else that was booked."""
-        for claim, placement, start, end, times in self._booked.values():
+    def turn_to(
+        self, snapshot: Snapshot, now: Seconds, turnover: Turnover, kept: Iterable[Booking] = ()
+    ) -> None:
+        """Count the leases of a later snapshot, and of what was booked only what is `kept`."""
+        keys = {(id(claim), id(placement), start, end) for claim, placement, start, end in kept}
+        for key in [key for key in self._booked if key not in keys]:
+            claim, placement, start, end, times = self._booked.pop(key)
             self._count(claim, placement, start, end, -times)
-        self._booked.clear()
         for held in self._started:
             self._note(held, -1)
         self._started.clear()

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from jupyter_gpupool.scheduler.model import Lease, Reason, Seconds, Work
+from jupyter_gpupool.scheduler.model import Lease, Placement, Reason, Seconds, Work
 from jupyter_gpupool.scheduler.quota import GPU
 from jupyter_gpupool.scheduler.timeline import FOREVER, Interval, Profile
 
 Claim = Work | Lease
+Booking = tuple[Claim, Placement, Seconds, Seconds]  # what is taken over [start, end)
 Kept = list[tuple[Profile, int, int]]
 CHARGE_UNIT = 1000
 

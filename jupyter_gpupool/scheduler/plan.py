@@ -36,10 +36,13 @@ def fill(snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> 
     and stops are to be taken like those of `plan`. Passes of one caller that follow each other are faster
     with a `standing` of its own.
     """
+    standing = standing or Standing()
     dispatch = Dispatch(snapshot, now, standing)
     if not dispatch.run_fast():
+        standing.keep(dispatch.board)
         dispatch = Dispatch(snapshot, now, standing)
         dispatch.run()
+    standing.keep(dispatch.board)
     return _plan(dispatch, {})
 
 

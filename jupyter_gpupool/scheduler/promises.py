@@ -8,7 +8,7 @@ Never: who gets a new one, or goes before one (see `dispatch`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from jupyter_gpupool.scheduler.board import Board
@@ -30,14 +30,10 @@ class Promises:
         self._by_group: dict[str, dict[int, Promise]] = {}
         self._broken: list[Moved] = []
         self._causes: dict[int, str] = {}
-        made = {promise.work for promise in snapshot.promises}
-        self._works = {work.id: work for work in snapshot.waiting if work.id in made} if made else {}
-        for promise in sorted(
-            snapshot.promises, key=lambda promise: (promise.start, promise.made, promise.work)
-        ):
-            work = self._works.get(promise.work)
-            if work is not None and eligible(work):
-                self._keep(promise, "")
+        self._works = {**board.promised}
+        in_order = sorted(snapshot.promises, key=lambda promise: (promise.start, promise.made, promise.work))
+        works = self._works
+        self._carry([one for one in in_order if one.work in works and eligible(works[one.work])])
         kept = [*self._reserved, *(promise.work for promise, _ in self._broken)]
         self.carried = {id_: self._works[id_] for id_ in kept if self._works[id_].kind == "job"}
         self._left = snapshot.settings.promises - len(self.carried)
@@ -161,6 +157,36 @@ class Promises:
             if start > promise.start and work.id not in self._causes:
                 self._causes[work.id] = cause or cause_of(self._board, work, promise)
 
+    def _carry(self, made: Sequence[Promise]) -> None:
+        """Keep what was promised, in this order.
+
+        What is on the board from the last pass stays there, if all hold together.
+        """
+        board = self._board
+        self._free(board.reserved.keys() - {promise.work for promise in made})
+        if all(map(self._holds_with_all, made)):
+            for promise in made:
+                self._note(board.reserved[promise.work].promise)
+        else:
+            self._free(board.reserved.keys())
+            for promise in made:
+                self._keep(promise, "")
+
+    def _free(self, works: Iterable[int]) -> None:
+        """Take what is promised to these works off the board."""
+        for id_ in [*works]:
+            self._board.reserve(*self._board.reserved[id_], -1)
+
+    def _holds_with_all(self, promise: Promise) -> bool:
+        """Say whether a promise holds with those on the board; it is there afterwards."""
+        board, work, start = self._board, self._works[promise.work], max(promise.start, self._now)
+        if work.id in board.reserved:
+            return board.undisturbed or board.holds(work, promise.placement, start, booked=True)
+        holds = board.holds(work, promise.placement, start)
+        if holds:
+            board.reserve(work, Promise(work.id, start, promise.placement, promise.made))
+        return holds
+
     def _keep(self, promise: Promise, cause: str) -> None:
         work = self._works[promise.work]
         start = max(promise.start, self._now)
@@ -172,10 +198,13 @@ class Promises:
             self._causes[work.id] = cause or cause_of(self._board, work, promise)
 
     def _reserve(self, promise: Promise) -> None:
+        self._note(promise)
+        self._book(promise, 1)
+
+    def _note(self, promise: Promise) -> None:
         self._reserved[promise.work] = promise
         self._due += promise.start <= self._now
         self._by_group.setdefault(self._works[promise.work].group, {})[promise.work] = promise
-        self._book(promise, 1)
 
     def _release(self, promise: Promise) -> None:
         del self._reserved[promise.work]
@@ -184,10 +213,7 @@ class Promises:
         self._book(promise, -1)
 
     def _book(self, promise: Promise, sign: int) -> None:
-        self._board.floor.book(*self._claim(promise), sign)
-        work = self._works[promise.work]
-        self._board.guards.book(work, promise.placement, promise.start, self._now, sign)
-        self._count([promise], sign)
+        self._board.reserve(self._works[promise.work], promise, sign)
 
     def _count(self, promises: Iterable[Promise], sign: int) -> None:
         for promise in promises:

@@ -21,13 +21,16 @@ class Standing:
 
     def board(self, snapshot: Snapshot, now: Seconds) -> Board:
         """Return a snapshot laid out."""
-        board = self._board
+        board, self._board = self._board, None
         if board is not None and board.serves_also(snapshot, now):
             board.turn_to(snapshot, now)
             return board
         self._feasible = None
-        self._board = Board(snapshot, now)
-        return self._board
+        return Board(snapshot, now)
+
+    def keep(self, board: Board) -> None:
+        """Go on from the board of a pass that has come to its end."""
+        self._board = board
 
     def feasible(self, board: Board) -> Feasibility:
         """Return what could ever run on the board that was returned last."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import Budget, Usage, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.standing import Standing
@@ -96,11 +97,33 @@ def test_what_is_kept_serves_later_passes_of_the_same_pool_only():
     days, standing = Days(1), Standing()
     board = standing.board(days.snapshot, days.now)
     days.end()
+    standing.keep(board)
     assert standing.board(days.snapshot, days.now + 1) is board
+    standing.keep(board)
     assert standing.board(days.snapshot, days.now) is not board
-    board = standing.board(days.snapshot, days.now)
+    standing.keep(board)
     days.limit()
     assert standing.board(days.snapshot, days.now) is not board
+
+
+def test_nothing_is_kept_of_a_pass_that_failed(monkeypatch):
+    days, standing = Days(1), Standing()
+    days.carry_out(fill(days.snapshot, days.now, standing))
+    days.end()
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(Board, "attempt", lambda *_, **__: 1 // 0)
+        fill(days.snapshot, days.now, standing)
+    assert fill(days.snapshot, days.now, standing) == fill(days.snapshot, days.now)
+
+
+def test_what_stays_promised_stays_on_the_board():
+    days, standing = Days(1), Standing()
+    days.carry_out(fill(days.snapshot, days.now, standing))
+    board = standing.board(days.snapshot, days.now)
+    later = {one.work for one in days.snapshot.promises if one.start > days.now}
+    unpaid = {id_ for id_ in later if not board.limits.is_paid(board.promised[id_].group)}
+    assert board.reserved.keys() == unpaid
+    assert unpaid
 
 
 def test_a_profile_forgets_the_steps_of_what_was_given_back():
