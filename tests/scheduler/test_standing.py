@@ -110,9 +110,10 @@ def test_nothing_is_kept_of_a_pass_that_failed(monkeypatch):
     days, standing = Days(1), Standing()
     days.carry_out(fill(days.snapshot, days.now, standing))
     days.end()
-    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as patched:
         patched.setattr(Board, "attempt", lambda *_, **__: 1 // 0)
-        fill(days.snapshot, days.now, standing)
+        with pytest.raises(ZeroDivisionError):
+            fill(days.snapshot, days.now, standing)
     assert fill(days.snapshot, days.now, standing) == fill(days.snapshot, days.now)
 
 
