@@ -319,7 +319,7 @@ class Board:
 
     def expected_end(self, lease: Lease) -> Seconds:
         """Return until when a lease is booked."""
-        return self._shortened.get(lease.id) or self.limits.end_of(lease)
+        return self._shortened.get(lease.id) or self.limits.ends.of(lease)
 
     def shorten(self, lease: Lease, end: Seconds) -> None:
         """Free what a lease holds at `end`, if it is booked for longer."""

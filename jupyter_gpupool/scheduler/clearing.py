@@ -78,8 +78,8 @@ class Clearing:
 
     @property
     def anybody(self) -> bool:
-        """Say whether anybody could be asked at all."""
-        return bool(self._stoppable)
+        """Say, at little cost, whether anybody could be asked at all."""
+        return self._soon is not None
 
     def may_claim(self, work: Work) -> bool:
         """Say, at little cost, whether a session could get room in the grace of some job."""
@@ -87,11 +87,11 @@ class Clearing:
 
     def may_take(self, work: Work, own: Promise | None) -> bool:
         """Say, at little cost, whether anybody could be asked to stop for a job, which may have a promise."""
-        if not self._stoppable or self._soon is None or (own is not None and own.start <= self._soon):
+        if self._soon is None or (own is not None and own.start <= self._soon):
             return False
-        if not self._preempts(work) and not self._is_owed(work):
+        if not self._preempts(work) and not (self._is_owed(work) and self._fits_owed(work)):
             return False
-        if not self._preempts(work) and not self._fits_owed(work):
+        if not self._stoppable:
             return False
         return work.limit < self._failed.get(_about(work), FOREVER) and self._could_hold(work)
 

@@ -41,7 +41,7 @@ class Ends:
         end = lease.end
         if lease.asked is not None:
             end = min(end, lease.asked + lease.grace)
-        if self.lent(lease.kind, lease.placement.partition):
+        if self._lenders and self.lent(lease.kind, lease.placement.partition):
             back = self.hand_back(lease.placement.partition, lease.start)
             end = end if back is None else min(end, back)
         return end

@@ -274,7 +274,8 @@ class Simulation:
             self._tell(found, new, now)
             self._grow_older(found, now)
         if passes:
-            self._wake = next_moment(self._snapshot(now, everything=True, ranked=False), now)
+            left = self._snapshot(now, everything=True, ranked=False)
+            self._wake = next_moment(left, now, self._room.used)
 
     def _may_change(self) -> bool:
         """Say whether a pass could perhaps start something, or make others stop."""

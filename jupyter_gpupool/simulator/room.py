@@ -18,13 +18,16 @@ Shape = tuple[str, int, Mib]  # group, whole cards, MiB of one card
 
 
 class Room:
-    """What is free on the cards of a frame and within its quotas, and what waits."""
+    """What is free on the cards of a frame and within its quotas, and what waits.
+
+    `used` is what groups hold of the cards.
+    """
 
     def __init__(self, frame: Frame) -> None:
         groups = effective(frame.groups)
         self._limits = {name: (group.quota.limit or {}).get(GPU, UNBOUNDED) for name, group in groups.items()}
         self._tree = QuotaTree(groups, GPU, 1000 * len(frame.gpus))
-        self._tally = Tally(self._tree)
+        self.used = Tally(self._tree)
         self._above: set[str] = set()
         self._counts_all = all(group.quota.quota.keys() <= {GPU} for group in groups.values())
         self._preempting = {name for name, found in frame.priorities.items() if found.preempts}
@@ -82,9 +85,9 @@ class Room:
 
     def _hold(self, group: str, milli: int) -> None:
         self._held[group] += milli
-        self._tally.add(group, milli)
+        self.used.add(group, milli)
         for name in self._tree.upward(self._tree.home(group)):
-            if self._tally.left(name) < 0:
+            if self.used.left(name) < 0:
                 self._above.add(name)
             else:
                 self._above.discard(name)
@@ -98,4 +101,4 @@ class Room:
 
     def _owed(self, group: str, gpus: int, mib: Mib) -> bool:
         """Say whether a group would be within what it owns, as far as it is known here."""
-        return not self._counts_all or self._tally.left(group) >= 1000 * gpus
+        return not self._counts_all or self.used.left(group) >= 1000 * gpus
