@@ -144,7 +144,8 @@ class Board:
 
     def serves_also(self, snapshot: Snapshot, now: Seconds) -> bool:
         """Say whether another snapshot is of the same pool and rules, so that `turn_to` will do."""
-        return self.limits.serves_also(snapshot, now) and self.floor.serves_also(snapshot, now)
+        new = self.roster.new_in(snapshot)
+        return self.limits.serves_also(snapshot, now, new) and self.floor.serves_also(snapshot, now)
 
     def turn_to(self, snapshot: Snapshot, now: Seconds) -> None:
         """Lay out a later snapshot: what was booked and is no lease of it is taken off.

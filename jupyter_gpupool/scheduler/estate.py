@@ -6,10 +6,11 @@ and a quota tree of each. Never: what is held.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 
 from jupyter_gpupool.scheduler import quota
-from jupyter_gpupool.scheduler.model import Group, Quota, Snapshot
+from jupyter_gpupool.scheduler.model import Group, Lease, Quota, Snapshot, Work
 
 
 class Estate:
@@ -18,7 +19,8 @@ class Estate:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.groups = quota.effective(snapshot.groups)
-        for name in _claiming(snapshot) - self.groups.keys():
+        claiming = _groups_of(snapshot.waiting) | _groups_of(snapshot.leases)
+        for name in claiming - self.groups.keys():
             parent = "" if name == quota.POOL else quota.POOL
             self.groups[name] = Group(name, parent, Quota({quota.GPU: 0}, limit={quota.GPU: 0}))
         named = {
@@ -32,15 +34,15 @@ class Estate:
         self._chains: dict[str, tuple[str, ...]] = {}
         self.models = {gpu.uuid: gpu.model for gpu in snapshot.gpus}
 
-    def of(self, snapshot: Snapshot) -> bool:
-        """Say whether a snapshot is of the same groups and machines."""
+    def of(self, snapshot: Snapshot, new: Iterable[Lease]) -> bool:
+        """Say whether a later snapshot, in which these leases are new, is of the same groups and machines."""
         mine = self._snapshot
         return (
             mine.groups is snapshot.groups
             and mine.gpus is snapshot.gpus
             and mine.nodes is snapshot.nodes
             and mine.partitions is snapshot.partitions
-            and _claiming(snapshot) <= self.groups.keys()
+            and self.groups.keys() >= _groups_of(snapshot.waiting) | _groups_of(new)
         )
 
     def upward(self, group: str) -> tuple[str, ...]:
@@ -59,8 +61,8 @@ class Estate:
 _group_of = attrgetter("group")
 
 
-def _claiming(snapshot: Snapshot) -> set[str]:
-    return {*map(_group_of, snapshot.waiting), *map(_group_of, snapshot.leases)}
+def _groups_of(claims: Iterable[Work | Lease]) -> set[str]:
+    return {*map(_group_of, claims)}
 
 
 def _total(snapshot: Snapshot, resource: str) -> int:

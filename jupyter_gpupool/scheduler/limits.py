@@ -103,8 +103,8 @@ class Limits:
         for lease in snapshot.leases:
             self._note((lease, lease.placement, self.end_of(lease)))
 
-    def serves_also(self, snapshot: Snapshot, now: Seconds) -> bool:
-        """Say whether another snapshot is of the same pool and rules, so that `turn_to` will do."""
+    def serves_also(self, snapshot: Snapshot, now: Seconds, new: Iterable[Lease]) -> bool:
+        """Say whether another snapshot, with these `new` leases, is of the same pool and rules."""
         mine = self._snapshot
         return (
             self._now <= now
@@ -113,7 +113,7 @@ class Limits:
             and mine.windows is snapshot.windows
             and mine.settings is snapshot.settings
             and mine.budgets.keys() == snapshot.budgets.keys()
-            and self.estate.of(snapshot)
+            and self.estate.of(snapshot, new)
         )
 
     def turn_to(

@@ -51,14 +51,16 @@ class Roster:
         self._measure = measure
         self._due = due
         self._leases: tuple[Lease, ...] = ()
+        self._compared: tuple[Lease, ...] = ()
+        self._differ: tuple[list[Lease], list[Lease]] = [], []
         self._known: dict[int, Lease] = {}
         self._dues: list[tuple[Seconds, int]] = []
         self._harms: list[tuple[Harm, Lease]] = []
 
     def turn_to(self, snapshot: Snapshot, now: Seconds) -> Turnover:
         """Take note of the leases of a later snapshot of the same pool, under the same rules."""
-        gone, come = _differences(self._leases, snapshot.leases)
-        self._leases = snapshot.leases
+        gone, come = self._compare(snapshot.leases)
+        self._leases, self._differ = snapshot.leases, ([], [])
         for lease in gone:
             self._leave(lease, snapshot.priorities)
         late = self._late(now)
@@ -68,9 +70,19 @@ class Roster:
             heappush(self._dues, (self._due(lease), lease.id))
         return Turnover(_in_order([*gone, *late]), _in_order([*come, *late]))
 
+    def new_in(self, snapshot: Snapshot) -> list[Lease]:
+        """Return the leases of a later snapshot that were not there before."""
+        return self._compare(snapshot.leases)[1]
+
     def stoppable(self) -> Iterator[Lease]:
         """Yield the jobs that can be stopped and were not asked before, those first whom it harms least."""
         return (lease for _, lease in self._harms)
+
+    def _compare(self, leases: tuple[Lease, ...]) -> tuple[list[Lease], list[Lease]]:
+        """Return who is gone and who is new; asked again for the same leases, the answer is ready."""
+        if self._compared is not leases:
+            self._compared, self._differ = leases, _differences(self._leases, leases)
+        return self._differ
 
     def _join(self, lease: Lease, priorities: Mapping[str, PriorityClass]) -> None:
         self._known[lease.id] = lease

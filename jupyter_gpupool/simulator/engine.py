@@ -238,6 +238,7 @@ class Simulation:
         self._entry = Entry(self._policy, self.frame, self.setting.latency)
         self._rules = self.setting.discipline.rules(self.frame)
         self._room = Room(self._rules)
+        self._lends = any(partition.lend for partition in self._rules.partitions.values())
         self._standing = Standing()
         for work in self._works.values():
             self._entry.check(work)
@@ -274,8 +275,14 @@ class Simulation:
             self._tell(found, new, now)
             self._grow_older(found, now)
         if passes:
-            left = self._snapshot(now, everything=True, ranked=False)
-            self._wake = next_moment(left, now, self._room.used)
+            self._wake = self._next_moment(now)
+
+    def _next_moment(self, now: Seconds) -> Seconds | None:
+        """Return when something changes by itself; never where nothing waits and nothing is lent."""
+        if not (self._works or self._lends):
+            return None
+        left = self._snapshot(now, everything=True, ranked=False)
+        return next_moment(left, now, self._room.used)
 
     def _may_change(self) -> bool:
         """Say whether a pass could perhaps start something, or make others stop."""

@@ -48,7 +48,10 @@ class Room:
             self._first += sign
         else:
             request = work.request
-            self._waiting[work.group, request.gpus, request.gpu_mib] += sign
+            shape = work.group, request.gpus, request.gpu_mib
+            self._waiting[shape] += sign
+            if not self._waiting[shape]:
+                del self._waiting[shape]
 
     def lease(self, lease: Lease, sign: int) -> None:
         """Count what a lease holds; `sign` -1 gives it back."""
@@ -70,8 +73,7 @@ class Room:
         idle, free = self._most()
         taken_back = bool(self._above) or not self._counts_all
         return any(
-            count and (self._fits(*shape, idle, free) or (taken_back and self._owed(*shape)))
-            for shape, count in self._waiting.items()
+            self._fits(*shape, idle, free) or (taken_back and self._owed(*shape)) for shape in self._waiting
         )
 
     def may_start(self, work: Work) -> bool:
