@@ -280,6 +280,17 @@ class Board:
                     break
         return best
 
+    def has_cards(self, work: Work, before: Seconds) -> bool:
+        """Say whether cards, CPUs and memory allow a start sooner than `before`, whatever the limits."""
+        allowed = self._allowed(work)
+        return any(
+            option.room(work, term, allowed, before, None) is not None
+            for option in self.options(work)
+            if option.shelf.soonest(option.size) < before
+            for term in option.terms(work, self.time)
+            if term.first < before
+        )
+
     def holds(self, work: Work, placement: Placement, start: Seconds, *, booked: bool = False) -> bool:
         """Say whether a placement made earlier is still free for `work` at `start`.
 

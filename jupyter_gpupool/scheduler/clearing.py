@@ -11,10 +11,11 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from jupyter_gpupool.scheduler.board import Board, Option
-from jupyter_gpupool.scheduler.model import Lease, Mib, Promise, Seconds, StopCause, Work
+from jupyter_gpupool.scheduler.model import Lease, Promise, Seconds, StopCause, Work
+from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.quota import GPU
-from jupyter_gpupool.scheduler.search import Holders, Room, Search, lacking
+from jupyter_gpupool.scheduler.search import NOTHING, Holders, Most, Room, Search, lacking
 from jupyter_gpupool.scheduler.stopping import (
     PLAIN,
     Amounts,
@@ -32,11 +33,12 @@ Owing = tuple[tuple[str, ...], frozenset[str]]  # the groups above a taker's, an
 class Clearing:
     """Who could make room on one board; `stops` are all that were asked in this pass."""
 
-    def __init__(self, board: Board, promises: Promises) -> None:
+    def __init__(self, board: Board, promises: Promises, precedence: Precedence) -> None:
         snapshot = board.snapshot
         self.stops = hand_backs(snapshot, board.limits.ends, board.time)
         self._board = board
         self._promises = promises
+        self._precedence = precedence
         self._now = board.time
         self._grown_up = board.time - snapshot.settings.min_run_time
         self._excess = Excess(board.limits.excess)
@@ -49,7 +51,8 @@ class Clearing:
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
         self._parents: set[str] | None = None
-        self._most: dict[Owing | None, tuple[int, Mib]] = {}
+        self._most: dict[tuple[Owing | None, int | None], Most] = {}
+        self._seen = promises.changes
         self._owed: dict[str, dict[int, bool]] = {}
         self._failed: dict[object, Seconds] = {}
         self._above: dict[str, bool] = {}
@@ -89,11 +92,11 @@ class Clearing:
         """Say, at little cost, whether anybody could be asked to stop for a job, which may have a promise."""
         if self._soon is None or (own is not None and own.start <= self._soon):
             return False
-        if not self._preempts(work) and not (self._is_owed(work) and self._fits_owed(work)):
+        if not self.preempts(work.priority) and not (self._is_owed(work) and self._fits_owed(work)):
             return False
         if not self._stoppable:
             return False
-        return work.limit < self._failed.get(_about(work), FOREVER) and self._could_hold(work)
+        return work.limit < self._failed.get(_about(work), FOREVER) and self._could_hold(work, own)
 
     def room(self, work: Work) -> Room | None:
         """Find room that comes within the longest grace of any job, by itself or because jobs are asked."""
@@ -103,7 +106,7 @@ class Clearing:
         found = board.earliest(work, until + 1)
         if found is not None:
             return Room(*found)
-        may_take = self._preempts(work) or self._fits_owed(work)
+        may_take = self.preempts(work.priority) or self._fits_owed(work)
         lacks: frozenset[str] = lacking(board, work) if may_take else frozenset()
         victims = [*self._claimed(work), *self._taken_back(work, lacks)]
         wanted = None if work.kind == "session" else self._wanted(work)
@@ -142,7 +145,7 @@ class Clearing:
         lower ones of its group."""
         if not lacks:
             return []
-        if self._preempts(work):
+        if self.preempts(work.priority):
             return self._preempted(work, lacks)
         found = self._owing(self._in_common(work.group), lacks)
         return [one for one in found if work.kind == "job" or not self._is_lent(one.lease)]
@@ -229,8 +232,9 @@ class Clearing:
             amounts = {name: amount + more[name] for name, amount in amounts.items()}
         return amounts
 
-    def _preempts(self, work: Work) -> bool:
-        return self._board.snapshot.priorities.get(work.priority, PLAIN).preempts
+    def preempts(self, priority: str) -> bool:
+        """Say whether a class may stop lower ones."""
+        return self._board.snapshot.priorities.get(priority, PLAIN).preempts
 
     def _value(self, claim: Work | Lease) -> int:
         return self._board.snapshot.priorities.get(claim.priority, PLAIN).value
@@ -246,30 +250,48 @@ class Clearing:
             found = known[cards] = self._board.limits.inside(work.group, wanted)
         return found
 
-    def _could_hold(self, work: Work) -> bool:
+    def _could_hold(self, work: Work, own: Promise | None) -> bool:
         """Say whether some node had enough of its cards free if all left who might be asked for `work`."""
-        if self._preempts(work):
-            return self._could_hold_on(work, None)
+        if self.preempts(work.priority):
+            return self._could_hold_on(work, own, None)
         above = self._in_common(work.group)
-        return self._could_hold_on(work, (above, self._everything)) and self._could_hold_on(
-            work, (above, lacking(self._board, work))
+        return self._could_hold_on(work, own, (above, self._everything)) and self._could_hold_on(
+            work, own, (above, lacking(self._board, work))
         )
 
-    def _could_hold_on(self, work: Work, key: Owing | None) -> bool:
-        cards, mib = self._most_without(key)
-        return min(work.request.gpus, self._holders.largest) <= cards and work.request.gpu_mib <= mib
+    def _could_hold_on(self, work: Work, own: Promise | None, owing: Owing | None) -> bool:
+        most = self._most_without(owing, self._precedence.price(work))
+        cards = min(work.request.gpus, self._holders.largest)
+        if work.request.gpu_mib > most.mib or cards > len(most.until):
+            return False
+        if not cards or self._now + work.limit <= most.until[cards - 1]:
+            return True
+        return own is not None and any(most.idle.get(node, 0) >= cards for node in own.placement.nodes)
 
-    def _most_without(self, key: Owing | None) -> tuple[int, Mib]:
+    def _most_without(self, owing: Owing | None, price: int | None) -> Most:
         """Return the most that could be free in a node without those who owe something, or without anybody.
 
-        That is less than nothing where nobody owes anything.
+        Promises stay that give way to nobody of a class of that `price`.
         """
-        found = self._most.get(key)
+        if self._promises.changes != self._seen:
+            self._most.clear()
+            self._seen = self._promises.changes
+        found = self._most.get((owing, price))
         if found is None:
-            leaving = self._stoppable if key is None else [victim.lease for victim in self._owing(*key)]
-            found = self._holders.most(leaving) if leaving else (-1, -1)
-            self._most[key] = found
+            leaving = self._stoppable if owing is None else [victim.lease for victim in self._owing(*owing)]
+            kept = self._kept(price) if leaving else {}
+            found = self._holders.most(leaving, kept) if leaving else NOTHING
+            self._most[owing, price] = found
         return found
+
+    def _kept(self, price: int | None) -> dict[str, Seconds]:
+        """Return from when on cards are kept for those that are promised them, and stay promised."""
+        until = self._now if self._soon is None else self._soon
+        kept: dict[str, Seconds] = {}
+        for promise, end in self._promises.lasting(lambda one: not self._precedence.may_give_way(one, price)):
+            for share in promise.placement.gpus if end > until else ():
+                kept[share.uuid] = min(promise.start, kept.get(share.uuid, promise.start))
+        return kept
 
     def _is_lent(self, lease: Lease) -> bool:
         return self._board.limits.ends.lent(lease.kind, lease.placement.partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.clearing import Clearing
@@ -29,14 +30,14 @@ class Dispatch:
     """
 
     def __init__(self, snapshot: Snapshot, now: Seconds, standing: Standing | None = None) -> None:
-        standing = standing or Standing()
-        self.board = standing.board(snapshot, now)
-        self.feasible = standing.feasible(self.board)
+        self._standing = standing or Standing()
+        self.board = self._standing.board(snapshot, now)
+        self.feasible = self._standing.feasible(self.board)
         self.promises = Promises(self.board, self.eligible)
-        self.clearing = Clearing(self.board, self.promises)
+        self._precedence = Precedence(self.board, self.promises)
+        self.clearing = Clearing(self.board, self.promises, self._precedence)
         self.starts: list[Start] = []
         self.order: list[Work] = []
-        self._precedence = Precedence(self.board, self.promises)
         self._now = now
         self._snapshot = snapshot
         self._freed = False
@@ -60,8 +61,9 @@ class Dispatch:
         What starts is what `run` starts in its first round. Returns False when a start made room for
         works that were left out, or had been passed over: then `run` must decide.
         """
-        shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence)
-        candidate = shortlist.candidate(self._precedence.ahead)
+        queued = self._standing.queued(self._snapshot)
+        shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence, queued)
+        candidate = shortlist.candidate()
         for work in self._ranked(shortlist.choose()) if candidate else ():
             if not shortlist.matters(work):
                 self._pass_over(work)
@@ -72,7 +74,7 @@ class Dispatch:
                 shortlist.look_again()
             elif self._eased:
                 shortlist.ease()
-            candidate = shortlist.candidate(self._precedence.ahead)
+            candidate = shortlist.candidate()
             if candidate is None:
                 break
             if not shortlist.ranks(candidate):
@@ -127,8 +129,11 @@ class Dispatch:
 
     def _start_job(self, work: Work) -> bool:
         board, promises, now = self.board, self.promises, self._now
-        promise = promises.lift(work)
         ready = board.gate(work, now) == now
+        promise = promises.get(work.id)
+        if promise is not None and not self._could_be_sooner(work, promise):
+            return ready and self._take_back(work)
+        promises.lift(work)
         if ready and self._try(work):
             self._freed = self._freed or promise is not None
             return True
@@ -138,6 +143,13 @@ class Dispatch:
         elif self._overtake(work, ready):
             return True
         return ready and self._take_back(work)
+
+    def _could_be_sooner(self, work: Work, promise: Promise) -> bool:
+        """Say whether there are cards for a promised job sooner than is promised, whatever the limits."""
+        if promise.start <= self._now:
+            return True
+        with self.promises.off_the_floor([promise]):
+            return self.board.has_cards(work, promise.start)
 
     def _overtake(self, work: Work, ready: bool) -> bool:
         """Promise a job a start if it may have a promise; it goes before those that give way to it.
@@ -151,13 +163,19 @@ class Dispatch:
         if not (hopeful and precedence.may_overtake(work)):
             self._give(work, found)
             return False
-        lifted = promises.lift_if(lambda other: precedence.overtakes(work, other))
+        before = (found[0] if found else FOREVER) if wants else self._now + 1
+        with promises.off_the_floor(promises.reserved(partial(precedence.overtakes, work))):
+            gains = board.has_cards(work, before)
+        lifted = promises.lift_if(partial(precedence.overtakes, work)) if gains else []
         started = bool(lifted) and ready and self._try(work)
+        sooner = board.earliest(work, before) if wants and lifted and not started else None
         if not started:
-            sooner = board.earliest(work, found[0] if found else FOREVER) if wants and lifted else None
             self._give(work, sooner or found)
-        promises.put_back(lifted)
-        self._changed |= bool(lifted)
+        if started or sooner:
+            promises.put_back(lifted)
+            self._changed = True
+        else:
+            promises.leave(lifted)
         return started
 
     def _give(self, work: Work, found: tuple[Seconds, Placement] | None) -> None:
@@ -173,12 +191,15 @@ class Dispatch:
         if not (self.clearing.may_take(work, own) and may_be_promised(self.board, work)):
             return False
         self.promises.lift(work)
-        lifted = self.promises.lift_if(lambda other: self._precedence.takes_back(work, other))
+        lifted = self.promises.lift_if(partial(self._precedence.takes_back, work))
         started = bool(lifted) and self._try(work)
-        if not started and not self._clear(work, own) and own is not None:
+        if started or self._clear(work, own):
+            self.promises.put_back(lifted)
+            return started
+        if own is not None:
             self.promises.restore(own)
-        self.promises.put_back(lifted)
-        return started
+        self.promises.leave(lifted)
+        return False
 
     def _clear(self, work: Work, own: Promise | None) -> bool:
         """Keep room that comes within a grace, by itself or since others are asked; say whether there is."""

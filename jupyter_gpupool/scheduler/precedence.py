@@ -32,12 +32,12 @@ class Precedence:
 
     def may_overtake(self, work: Work) -> bool:
         """Say, at little cost, whether a job could go before any promise."""
-        if self._weakest is None:
-            promised = self._promises.works()
-            borrows = not all(map(self._is_inside, promised))
-            self._weakest = borrows, min(map(self._value, promised), default=UNBOUNDED)
-        borrows, value = self._weakest
-        return (self._pays(work) and self._value(work) > value) or (borrows and self._is_inside(work))
+        borrows, value = self._weakest_promised()
+        return (self.pays(work.priority) and self._value(work) > value) or (borrows and self._is_inside(work))
+
+    def any_borrows(self) -> bool:
+        """Say whether some job that is promised a start would borrow."""
+        return self._weakest_promised()[0]
 
     def overtakes(self, work: Work, other: Work) -> str:
         """Return why the promise of `other` gives way to a job, to be named if it moves; else nothing."""
@@ -45,13 +45,13 @@ class Precedence:
             return ""
         if work.group != other.group and self._is_inside(work) and not self._is_inside(other):
             return f"job {work.id} inside quota of {work.group}"
-        if self._pays(work) and self._value(other) < self._value(work):
+        if self.pays(work.priority) and self._value(other) < self._value(work):
             return f"job {work.id} of higher class {work.priority}"
         return ""
 
     def price(self, work: Work) -> int | None:
         """Return the value of a job's class if lower ones give way to it; None if they do not."""
-        return self._value(work) if self._pays(work) else None
+        return self._value(work) if self.pays(work.priority) else None
 
     def may_give_way(self, other: Work, price: int | None) -> bool:
         """Say whether the promise of `other` could give way to some job whose class is of that `price`."""
@@ -59,13 +59,27 @@ class Precedence:
             return False
         return not self._is_inside(other) or (price is not None and self._value(other) < price)
 
+    def before_whom(self, work: Work) -> tuple[int | None, bool, str]:
+        """Tell apart jobs before which other promises may give way: those alike go before the same ones."""
+        own = work.group if self._promises.any_of(work.group) else ""
+        return self.price(work), self._is_inside(work), own
+
     def takes_back(self, work: Work, other: Work) -> str:
         """Return the same for a job for which others are asked to stop."""
         return self.overtakes(work, other) and f"reclaim for job {work.id} of {work.group}"
 
-    def _pays(self, work: Work) -> bool:
-        cls = self._board.snapshot.priorities.get(work.priority, PLAIN)
+    def pays(self, priority: str) -> bool:
+        """Say whether lower classes give way to this one."""
+        cls = self._board.snapshot.priorities.get(priority, PLAIN)
         return cls.charge_milli > CHARGE_UNIT or cls.preempts
+
+    def _weakest_promised(self) -> tuple[bool, int]:
+        """Return whether some job that is promised a start would borrow, and the lowest class of them all."""
+        if self._weakest is None:
+            promised = self._promises.works()
+            borrows = not all(map(self._is_inside, promised))
+            self._weakest = borrows, min(map(self._value, promised), default=UNBOUNDED)
+        return self._weakest
 
     def _value(self, work: Work) -> int:
         snapshot = self._board.snapshot

@@ -19,13 +19,14 @@ Moved = tuple[Promise, str]  # a promise, and the cause to be named if it moves 
 
 
 class Promises:
-    """The reservations on one board, and the moves that this plan made."""
+    """The reservations on one board, and the moves that this plan made; `changes` counts what was altered."""
 
     def __init__(self, board: Board, eligible: Callable[[Work], bool]) -> None:
         snapshot = board.snapshot
         self._board = board
         self._now = board.time
         self._reserved: dict[int, Promise] = {}
+        self.changes = 0
         self._due = 0
         self._by_group: dict[str, dict[int, Promise]] = {}
         self._broken: list[Moved] = []
@@ -61,6 +62,10 @@ class Promises:
         """Return the jobs that have a promise, if only one that is yet to be repaired."""
         works = (self._works[id_] for id_ in [*self._reserved, *(one.work for one, _ in self._broken)])
         return [work for work in works if work.kind == "job"]
+
+    def any_of(self, group: str) -> bool:
+        """Say whether some work of a group has a promise."""
+        return bool(self._by_group.get(group))
 
     def any_due(self) -> bool:
         """Say whether a promise takes resources at this moment."""
@@ -133,14 +138,35 @@ class Promises:
         for promise in off:
             self._book(promise, 1)
 
+    @contextmanager
+    def off_the_floor(self, lifted: Iterable[Promise]) -> Iterator[None]:
+        """Take promises off the cards and nodes for a look at these alone; limits count them on."""
+        claims = [self._claim(promise) for promise in lifted]
+        for claim in claims:
+            self._board.floor.book(*claim, -1)
+        yield
+        for claim in claims:
+            self._board.floor.book(*claim, 1)
+
     def reserved(self, gives_way: Callable[[Work], object]) -> list[Promise]:
         """Return the promises of those that give way."""
         return [promise for promise in self._reserved.values() if gives_way(self._works[promise.work])]
+
+    def lasting(self, stays: Callable[[Work], bool]) -> Iterator[tuple[Promise, Seconds]]:
+        """Yield the promises of those that stay, each with its end."""
+        for promise in self._reserved.values():
+            if stays(self._works[promise.work]):
+                yield promise, self._claim(promise)[3]
 
     def put_back(self, lifted: Iterable[Moved]) -> None:
         """Reserve lifted promises again; those that no longer fit are moved later, for their cause."""
         for promise, cause in lifted:
             self._keep(promise, cause)
+
+    def leave(self, lifted: Iterable[Moved]) -> None:
+        """Reserve lifted promises again as they were, since nothing came of it."""
+        for promise, _ in lifted:
+            self._reserve(promise)
 
     def repair(self) -> None:
         """Give promises that no longer hold the next start that moves no other, and name the cause."""
@@ -198,6 +224,7 @@ class Promises:
             self._causes[work.id] = cause or cause_of(self._board, work, promise)
 
     def _reserve(self, promise: Promise) -> None:
+        self.changes += 1
         self._note(promise)
         self._book(promise, 1)
 
@@ -207,6 +234,7 @@ class Promises:
         self._by_group.setdefault(self._works[promise.work].group, {})[promise.work] = promise
 
     def _release(self, promise: Promise) -> None:
+        self.changes += 1
         del self._reserved[promise.work]
         self._due -= promise.start <= self._now
         del self._by_group[self._works[promise.work].group][promise.work]

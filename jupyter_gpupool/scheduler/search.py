@@ -6,10 +6,12 @@ fewest of those stay. Never: who may be asked at all (`stopping`, `clearing`).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
+from typing import NamedTuple
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.card import Card
@@ -17,6 +19,7 @@ from jupyter_gpupool.scheduler.model import Kind, Lease, Mib, Placement, Reason,
 from jupyter_gpupool.scheduler.placement import Bay
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
 from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest, leaves_at
+from jupyter_gpupool.scheduler.timeline import FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,20 @@ class Room:
     start: Seconds
     placement: Placement
     stops: tuple[Stop, ...] = ()
+
+
+class Most(NamedTuple):
+    """The most that could be free in a node: until when one card is, two are, and so on; the largest piece.
+
+    `idle` are the cards of each node that could be free at all.
+    """
+
+    until: tuple[Seconds, ...]
+    mib: Mib
+    idle: Mapping[str, int]
+
+
+NOTHING = Most((), -1, {})
 
 
 class Holders:
@@ -53,19 +70,26 @@ class Holders:
         """Return how many cards for jobs the largest node has."""
         return max((bay.largest for bay in self._bays), default=0)
 
-    def most(self, leaving: Iterable[Lease]) -> tuple[int, Mib]:
-        """Return how many cards of one node could be wholly free for jobs, and how much of one card.
+    def most(self, leaving: Iterable[Lease], kept: Mapping[str, Seconds]) -> Most:
+        """Return the most that could be free for jobs in a node.
 
-        The jobs `leaving`, and those that were asked, are gone then.
+        The jobs `leaving`, and those that were asked, are gone then; cards are `kept` for others from some
+        time on.
         """
-        cards, free = self._board.floor.cards, dict(self._left)
+        cards, lenders, free = self._board.floor.cards, self._board.floor.lenders, dict(self._left)
         for lease in (*self._asked.values(), *leaving):
             if self._board.limits.end_of(lease) > self._at:
                 for card, mib in self._taken(lease):
                     if card.gpu.uuid in free:
                         free[card.gpu.uuid] += mib
-        idle = Counter(cards[uuid].gpu.node for uuid, mib in free.items() if mib >= cards[uuid].memory)
-        return max(idle.values(), default=0), max(free.values(), default=0)
+        idle: defaultdict[str, list[Seconds]] = defaultdict(list)
+        for uuid, mib in free.items():
+            if mib >= cards[uuid].memory:
+                gpu = cards[uuid].gpu
+                idle[gpu.node].append(FOREVER if gpu.partition in lenders else kept.get(uuid, FOREVER))
+        lasting = [sorted(until, reverse=True) for until in idle.values()]
+        until = tuple(max(filter(None, found)) for found in zip_longest(*lasting))
+        return Most(until, max(free.values(), default=0), {node: len(found) for node, found in idle.items()})
 
     @cached_property
     def _bays(self) -> list[Bay]:

@@ -7,19 +7,22 @@ Never: a decision: what is listed is tried like anything else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
 from operator import le
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.clearing import Clearing
-from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Seconds, Work
+from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Request, Seconds, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
+from jupyter_gpupool.scheduler.queued import Queued, first, takes_part
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
+from jupyter_gpupool.scheduler.stopping import Amounts
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
 FEW = 8
@@ -55,40 +58,36 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """All that is free: of each node, without what another node has more of; and the most of all."""
+    """All that is free: of each node, without what another node has more of; and the largest piece."""
 
     each: list[Room]
-    idle: int
     mib: Mib
 
 
 class Shortlist:
     """The works of one snapshot that could start now, looked for only as far as needed."""
 
-    def __init__(self, board: Board, promises: Promises, clearing: Clearing, precedence: Precedence) -> None:
+    def __init__(
+        self, board: Board, promises: Promises, clearing: Clearing, precedence: Precedence, queued: Queued
+    ) -> None:
         self._board = board
         self._promises = promises
         self._clearing = clearing
         self._precedence = precedence
+        self._queued = queued
         self._few = len(board.snapshot.waiting) <= FEW
         self._inside: set[str] = set()
+        self._found: Work | None = None
         self._eased = False
         self._reserved: tuple[Promise, ...] | None = None
         sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
         self._special = [*promises.carried.values(), *sessions]
-        if not self._few:
-            self._count()
+        self._owing: dict[int, Amounts] = {}
         self.look_again()
 
-    def _count(self) -> None:
-        """Count what is there and what is held: it pays where many wait."""
-        board = self._board
-        self._largest = max((shelf.bay.largest for shelf in board.floor.shelves("job")), default=0)
-        limits, taken = board.limits, board.roster.taken.items()
-        self._running = board.roster.running
-        self._without_gpus = {name for name, held in taken if held[GPU] >= limits.potential(name, GPU)}
-        self._without_cpus = {name for name, held in taken if held[CPUS] >= limits.potential(name, CPUS)}
-        self._without_owed = {name for name, held in taken if held[GPU] >= limits.subtree(name)[GPU]}
+    @cached_property
+    def _largest(self) -> int:
+        return max((shelf.bay.largest for shelf in self._board.floor.shelves("job")), default=0)
 
     def choose(self) -> list[Work]:
         """Return the works to rank.
@@ -104,7 +103,7 @@ class Shortlist:
             return list(waiting)
         tops = {name: self._top(name) for name in groups}
         chosen = {tops[work.group] for work in self._special}
-        for work in waiting:
+        for work in self._listed():
             if tops[work.group] not in chosen and self._looks_hopeful(work):
                 chosen.add(tops[work.group])
         self._inside = {name for name in groups if tops[name] in chosen}
@@ -119,14 +118,12 @@ class Shortlist:
         reserved = self._promises.all()
         if reserved != self._reserved:
             self._reserved = reserved
-            self._next_special = 0
             self._begin()
 
     def _begin(self) -> None:
         """Look at all works anew."""
-        self._next = 0
         self._eased = False
-        self._put_by: list[Work] = []
+        self._search = self._candidates()
 
     def ease(self) -> None:
         """Take note of a promise that came sooner: some of the room may last longer now."""
@@ -134,12 +131,12 @@ class Shortlist:
         self._measure()
 
     def _measure(self) -> None:
-        self._found: Work | None = None
+        self._found = None
         self._due = self._promises.any_due()
-        if self._few:
-            return
-        self._rooms = self._read()
-        self._roomier: dict[int | None, Rooms] = {}
+        if not self._few:
+            self._rooms = self._read()
+            self._roomier: dict[int | None, Rooms] = {}
+            self._roomiest = self._without_any()
 
     def matters(self, work: Work) -> bool:
         """Say whether something could come of the turn of `work`."""
@@ -150,29 +147,14 @@ class Shortlist:
             or self._looks_hopeful(work)
         )
 
-    def candidate(self, served: Set[int]) -> Work | None:
-        """Return some work that could start at this moment, `served` ones apart; None when none could."""
-        if self._found is None or self._found.id in served:
-            self._found = self._look(served)
+    def candidate(self) -> Work | None:
+        """Return some work that could start at this moment, if it had its turn; None when none could."""
+        if self._found is None or self._had_its_turn(self._found):
+            self._found = next(self._search, None)
             if self._found is None and self._eased:
                 self._begin()
-                self._found = self._look(served)
+                self._found = next(self._search, None)
         return self._found
-
-    def _look(self, served: Set[int]) -> Work | None:
-        """Go on from the last that could not start."""
-        while self._next_special < len(self._special):
-            work = self._special[self._next_special]
-            if work.id not in served and self._is_due(work):
-                return work
-            self._next_special += 1
-        waiting = self._board.snapshot.waiting
-        while self._next < len(waiting):
-            work = waiting[self._next]
-            if work.id not in served and self._is_hopeful(work):
-                return work
-            self._next += 1
-        return self._overtaking(served)
 
     def ranks(self, work: Work) -> bool:
         """Say whether `work` is among those that `choose` returned."""
@@ -182,43 +164,118 @@ class Shortlist:
         """Say whether some of these jobs, which were passed over, fit at this moment."""
         return any(work.kind == "job" and self._could_start(work) and self._fits(work) for work in works)
 
+    # -- who is looked at
+
+    def _candidates(self) -> Iterator[Work]:
+        """Yield those that could start, each as long as it has not had its turn."""
+        for work in self._special:
+            if self._waits(work) and self._is_due(work):
+                yield work
+        for work in self._fitting():
+            if self._waits(work) and self._could_start(work) and self._fits(work):
+                yield work
+        yield from self._overtaking()
+        yield from self._taking()
+
+    def _had_its_turn(self, work: Work) -> bool:
+        return work.id in self._precedence.ahead
+
+    def _waits(self, work: Work) -> bool:
+        return not self._had_its_turn(work)
+
+    def _listed(self) -> Iterator[Work]:
+        """Yield, without trying any, all that could start or for whom others could be asked to stop."""
+        yield from self._fitting()
+        yield from self._going_first()
+        yield from self._owed()
+
+    def _fitting(self) -> Iterator[Work]:
+        """Yield the jobs for which there is room, the promised ones apart if it does not last."""
+        if self._few:
+            return filter(takes_part, self._board.snapshot.waiting)
+        return chain(self._queued.fitting(self._lasting), self._promises.carried.values())
+
+    def _going_first(self) -> Iterator[Work]:
+        """Yield the jobs that may go before promises, where there would be room without any."""
+        if self._few:
+            yield from filter(takes_part, self._board.snapshot.waiting)
+            return
+        for (request, priority), entries in self._queued.alike.items():
+            if self._precedence.pays(priority) and self._could_hold(request):
+                yield from first(entries, FOREVER)
+        if self._precedence.any_borrows():
+            for work in self._within_quota():
+                if not self._precedence.pays(work.priority) and self._could_hold(work.request):
+                    yield work
+
+    def _owed(self) -> Iterator[Work]:
+        """Yield the jobs whose group has cards left of its own, and those of classes that preempt."""
+        if not self._clearing.anybody:
+            return
+        if self._few:
+            yield from filter(takes_part, self._board.snapshot.waiting)
+            return
+        yield from self._within_quota()
+        for (_, priority), entries in self._queued.alike.items():
+            if self._clearing.preempts(priority):
+                yield from first(entries, FOREVER)
+
+    def _within_quota(self) -> Iterator[Work]:
+        """Yield the jobs whose cards are within what their group has left of its own."""
+        for group, entries in self._queued.of_group.items():
+            for cards, _, work in entries:
+                if not self._board.limits.inside(group, self._at_least(cards)):
+                    break
+                yield work
+
+    def _at_least(self, cards: int) -> Amounts:
+        """Return what whoever asks for so many cards takes at the least."""
+        found = self._owing.get(cards)
+        if found is None:
+            nothing = dict.fromkeys(self._board.limits.resources, 0)
+            found = self._owing[cards] = {**nothing, GPU: 1000 * cards}
+        return found
+
+    # -- what is found about one
+
     def _looks_hopeful(self, work: Work) -> bool:
         return self._could_start(work) or (self._clearing.anybody and self._could_take(work))
 
-    def _is_hopeful(self, work: Work) -> bool:
-        return (self._could_start(work) and self._would_start(work)) or (
-            self._clearing.anybody and self._could_take(work) and self._would_take(work)
-        )
-
-    def _would_start(self, work: Work) -> bool:
-        """Try whether `work` would start if it were its turn; who goes before promises is put by."""
-        if self._fits(work):
-            return True
-        if self._promises.get(work.id) is None and self._precedence.may_overtake(work):
-            self._put_by.append(work)
-        return False
-
-    def _overtaking(self, served: Set[int]) -> Work | None:
-        """Return one of those put by that would start before promises that give way to it.
+    def _overtaking(self) -> Iterator[Work]:
+        """Yield those that would start before promises that give way to them.
 
         First they are tried without all promises that could give way to any of a price.
         """
-        precedence, promises, board = self._precedence, self._promises, self._board
+        precedence, promises = self._precedence, self._promises
         by_price: defaultdict[int | None, list[Work]] = defaultdict(list)
-        for work in self._put_by:
-            if work.id not in served and (self._due or board.fits_for_a_moment(work)):
+        for work in self._going_first():
+            if self._waits(work) and self._may_overtake(work):
                 by_price[precedence.price(work)].append(work)
-        self._put_by = []
+        hopeful: list[Work] = []
         for price, works in by_price.items():
             with promises.without(promises.reserved(partial(precedence.may_give_way, price=price))):
-                self._put_by += [work for work in works if self._fits(work)]
-        while self._put_by:
-            work = self._put_by[-1]
+                hopeful += filter(self._fits, works)
+        for work in filter(self._waits, hopeful):
             with promises.without(promises.reserved(partial(precedence.overtakes, work))):
-                if self._fits(work):
-                    return work
-            self._put_by.pop()
-        return None
+                fits = self._fits(work)
+            if fits:
+                yield work
+
+    def _taking(self) -> Iterator[Work]:
+        """Yield those for whom there would be room if others were asked to stop."""
+        left = [work for work in self._owed() if self._waits(work) and self._could_take(work)]
+        while left:
+            whose = [self._precedence.before_whom(work) for work in left]
+            alike = [work for work, before in zip(left, whose, strict=True) if before == whose[0]]
+            lifted = self._promises.reserved(partial(self._precedence.takes_back, left[0]))
+            with self._promises.without(lifted):
+                takes = (number for number, work in enumerate(alike) if self._would_take(work, lifted))
+                found = next(takes, len(alike))
+            failed = {work.id for work in alike[:found]}
+            left = [work for work in left if work.id not in failed]
+            if found < len(alike):
+                yield alike[found]
+                left.remove(alike[found])
 
     def _fits(self, work: Work) -> bool:
         """Say whether `work` fits at this moment, without its own promise."""
@@ -240,69 +297,111 @@ class Shortlist:
             self._board, work
         )
 
-    def _would_take(self, work: Work) -> bool:
-        """Look whether there would be room, sooner than is promised to it, if others were asked to stop."""
+    def _would_take(self, work: Work, lifted: Collection[Promise]) -> bool:
+        """Look whether there is room, sooner than is promised to `work`, if others are asked to stop.
+
+        The promises that give way to it are `lifted`.
+        """
         own = self._promises.get(work.id)
-        lifted = self._promises.reserved(lambda other: bool(self._precedence.takes_back(work, other)))
-        with self._promises.without([*lifted, own] if own else lifted):
+        with self._promises.without([own] if own else []):
             if lifted and isinstance(self._board.attempt(work), Placement):
                 return True
             room = self._clearing.room(work)
         return room is not None and (own is None or room.start < own.start)
 
     def _could_start(self, work: Work) -> bool:
-        if work.held or work.invalid or work.after:
+        if not takes_part(work):
             return False
         if self._few:
             return True
-        request, limits = work.request, self._board.limits
-        without_cards = self._without_gpus if limits.may_borrow(work) else self._without_owed
-        uses_cards = request.gpus or request.gpu_mib or request.share
-        if work.group in (without_cards if uses_cards else self._without_cpus):
-            return False
-        if work.not_before > self._board.time or not self._may_run_more(work):
+        if self._is_barred(work):
             return False
         if self._fits_in(work, self._rooms):
             return True
         return self._fits_in(work, self._roomiest) and self._fits_in(work, self._rooms_for(work))
 
+    def _is_barred(self, work: Work) -> bool:
+        """Say whether its group has all that it could ever have, its user enough jobs, or it rests."""
+        request = work.request
+        resource = GPU if request.gpus or request.gpu_mib or request.share else CPUS
+        taken = self._board.roster.taken[work.group][resource]
+        return (
+            work.not_before > self._board.time
+            or taken >= self._board.limits.potential(work.group, resource)
+            or not self._may_run_more(work)
+        )
+
+    def _may_overtake(self, work: Work) -> bool:
+        """Say whether a job could go before some promise, and would fit at this moment."""
+        return (
+            self._promises.get(work.id) is None
+            and not self._is_barred(work)
+            and self._precedence.may_overtake(work)
+            and (self._due or self._board.fits_for_a_moment(work))
+        )
+
     def _fits_in(self, work: Work, rooms: Rooms) -> bool:
         """Say whether there is room for a job, for as long as it lasts if it has no promise."""
-        request = work.request
-        spread = request.gpus > self._largest
-        if request.gpu_mib > rooms.mib:
+        if work.request.gpu_mib > rooms.mib:
             return False
-        if request.gpus > rooms.idle and not (spread and rooms.idle == self._largest):
-            return False
-        cards = min(request.gpus, self._largest)
         promised = work.id in self._promises.carried
         serving = self._board.floor.serving(work.group, work.user)
         return any(
-            cards <= room.idle
-            and request.gpu_mib <= room.mib
+            self._suits(work.request, room)
             and room.serving <= serving
-            and (promised or work.limit <= room.lasts[max(cards, 1) - 1])
-            and (spread or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory))
+            and (promised or work.limit <= self._lasts(work.request, room))
             for room in rooms.each
         )
 
-    @property
-    def _roomiest(self) -> Rooms:
-        """Return what is free without any promise."""
-        return self._without_promises(UNBOUNDED, lambda other: True)
+    def _suits(self, request: Request, room: Room) -> bool:
+        """Say whether there is room for a request at this moment; of a larger one, for one node's part."""
+        return (
+            min(request.gpus, self._largest) <= room.idle
+            and request.gpu_mib <= room.mib
+            and (
+                request.gpus > self._largest
+                or (request.cpus_milli <= room.cpus and request.memory_mib <= room.memory)
+            )
+        )
+
+    def _lasts(self, request: Request, room: Room) -> Seconds:
+        return room.lasts[max(min(request.gpus, self._largest), 1) - 1]
+
+    def _lasting(self, request: Request) -> Seconds:
+        """Return for how long there is room for a request; less than nothing where there is none."""
+        rooms = self._rooms.each
+        return max((self._lasts(request, room) for room in rooms if self._suits(request, room)), default=-1)
+
+    def _could_hold(self, request: Request) -> bool:
+        """Say whether there would be room for a request without any promise."""
+        return any(self._suits(request, room) for room in self._roomiest.each)
+
+    def _without_any(self) -> Rooms:
+        """Return no less than what is free without any promise, for ever.
+
+        Where one is due all may be free; on lent cards also what is kept for sessions.
+        """
+        due = [one for one in self._promises.all() if one.start <= self._board.time]
+        nodes = {node for one in due for node in one.placement.nodes}
+        lent = {one.placement.partition for one in due} & self._board.floor.lenders.keys()
+        rooms = [replace(room, lasts=(FOREVER,) * len(room.lasts)) for room in self._rooms.each]
+        for bay in self._board.floor.bays if due else ():
+            for site in bay.sites:
+                if site.node in nodes or bay.partition in lent:
+                    cards, most = len(site.cards), (FOREVER,) * max(1, len(site.cards))
+                    rooms.append(Room(cards, bay.memory, UNBOUNDED, site.memory.capacity, most))
+        return _largest_of(rooms)
 
     def _rooms_for(self, work: Work) -> Rooms:
         """Return what is free, for a job that goes before promises without those that might give way."""
         if not self._precedence.may_overtake(work):
             return self._rooms
         price = self._precedence.price(work)
-        return self._without_promises(price, lambda other: self._precedence.may_give_way(other, price))
-
-    def _without_promises(self, key: int | None, lifted: Callable[[Work], bool]) -> Rooms:
-        found = self._roomier.get(key)
+        found = self._roomier.get(price)
         if found is None:
-            with self._promises.without(self._promises.reserved(lifted)):
-                found = self._roomier[key] = self._read()
+            lifted = self._promises.reserved(partial(self._precedence.may_give_way, price=price))
+            with self._promises.without(lifted):
+                found = self._roomier[price] = self._read()
         return found
 
     def _is_due(self, work: Work) -> bool:
@@ -316,7 +415,7 @@ class Shortlist:
         """Say whether the user has a job left to start, where that is known."""
         if self._few:
             return True
-        running = self._running[work.group, work.user]
+        running = self._board.roster.running[work.group, work.user]
         if not running:
             return True
         most = self._board.limits.of_user(work.group, work.user).running_jobs
@@ -332,13 +431,7 @@ class Shortlist:
 
     def _read(self) -> Rooms:
         """Read what is free for jobs in each node."""
-        rooms: list[Room] = []
-        for room in self._each():
-            if not any(map(room.within, rooms)):
-                rooms = [other for other in rooms if not other.within(room)]
-                rooms.append(room)
-        idle = max((room.idle for room in rooms), default=-1)
-        return Rooms(rooms, idle, max((room.mib for room in rooms), default=0))
+        return _largest_of(self._each())
 
     def _each(self) -> Iterator[Room]:
         now, partitions = self._board.time, self._board.snapshot.partitions
@@ -358,3 +451,13 @@ class Shortlist:
         while groups[group].parent in groups:
             group = groups[group].parent
         return group
+
+
+def _largest_of(found: Iterable[Room]) -> Rooms:
+    """Leave out rooms that have nothing that another one has not."""
+    rooms: list[Room] = []
+    for room in found:
+        if not any(map(room.within, rooms)):
+            rooms = [other for other in rooms if not other.within(room)]
+            rooms.append(room)
+    return Rooms(rooms, max((room.mib for room in rooms), default=0))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.feasibility import Feasibility
 from jupyter_gpupool.scheduler.model import Seconds, Snapshot
+from jupyter_gpupool.scheduler.queued import Queued
 
 
 class Standing:
@@ -18,6 +19,7 @@ class Standing:
     def __init__(self) -> None:
         self._board: Board | None = None
         self._feasible: Feasibility | None = None
+        self._queued = Queued()
 
     def board(self, snapshot: Snapshot, now: Seconds) -> Board:
         """Return a snapshot laid out."""
@@ -39,3 +41,8 @@ class Standing:
         else:
             self._feasible.turn_to(board.snapshot)
         return self._feasible
+
+    def queued(self, snapshot: Snapshot) -> Queued:
+        """Return what waits, sorted in."""
+        self._queued.turn_to(snapshot.waiting)
+        return self._queued
