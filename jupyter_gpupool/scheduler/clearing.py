@@ -41,7 +41,7 @@ class Clearing:
         self._precedence = precedence
         self._now = board.time
         self._grown_up = board.time - snapshot.settings.min_run_time
-        self._excess = Excess(board.limits.excess)
+        self._excess = Excess(self._excess_of)
         self._handed_back = {stop.lease for stop in self.stops}
         for lease in board.roster.asked.values():
             self._leave(lease)
@@ -52,7 +52,11 @@ class Clearing:
         self._known_owing: dict[Owing, list[Victim]] = {}
         self._parents: set[str] | None = None
         self._most: dict[tuple[Owing | None, int | None], Most] = {}
+        self._fitting: dict[tuple[str, int, int], bool] = {}
+        self._known_excess: dict[str, Amounts] = {}
+        self._known_kept: dict[int | None, dict[str, Seconds]] = {}
         self._seen = promises.changes
+        self._seen_now = promises.changes_now
         self._owed: dict[str, dict[int, bool]] = {}
         self._failed: dict[object, Seconds] = {}
         self._above: dict[str, bool] = {}
@@ -106,11 +110,13 @@ class Clearing:
         found = board.earliest(work, until + 1)
         if found is not None:
             return Room(*found)
-        may_take = self.preempts(work.priority) or self._fits_owed(work)
+        wanted = self._wanted(work)
+        inside = (self._board.limits.inside(work.group, amounts) for _, amounts in wanted)
+        may_take = self.preempts(work.priority) or any(inside)
         lacks: frozenset[str] = lacking(board, work) if may_take else frozenset()
         victims = [*self._claimed(work), *self._taken_back(work, lacks)]
-        wanted = None if work.kind == "session" else self._wanted(work)
-        room = Search(board, self._holders, work, wanted, until).run(victims, self._excess, lacks)
+        condition = None if work.kind == "session" else wanted
+        room = Search(board, self._holders, work, condition, until).run(victims, self._excess, lacks)
         if room is None:
             self._failed[_about(work)] = work.limit
         return room
@@ -204,6 +210,26 @@ class Clearing:
         self._known_over = None
         self._known_owing.clear()
         self._most.clear()
+        self._fitting.clear()
+        self._known_excess.clear()
+        self._known_kept.clear()
+
+    def _forget_if_promised(self) -> None:
+        """Forget what depends on promises, once they are others."""
+        if self._promises.changes != self._seen:
+            self._seen = self._promises.changes
+            self._most.clear()
+            self._fitting.clear()
+            self._known_kept.clear()
+
+    def _excess_of(self, group: str) -> Amounts:
+        if self._promises.changes_now != self._seen_now:
+            self._seen_now = self._promises.changes_now
+            self._known_excess.clear()
+        found = self._known_excess.get(group)
+        if found is None:
+            found = self._known_excess[group] = self._board.limits.excess(group)
+        return found
 
     def _victim(self, lease: Lease, cause: StopCause, taker: Sequence[str] | None = None) -> Victim:
         chain = self._board.limits.upward(lease.group)
@@ -218,7 +244,16 @@ class Clearing:
 
     def _fits_owed(self, work: Work) -> bool:
         """Say whether the group of `work` is inside quota with it, on some cards at least."""
-        return any(self._board.limits.inside(work.group, amounts) for _, amounts in self._wanted(work))
+        return any(self._fits_with(work, option.amounts) for option in self._board.options(work))
+
+    def _fits_with(self, work: Work, amounts: Amounts) -> bool:
+        key = work.group, id(amounts), work.id if self._promises.get(work.id) else 0
+        self._forget_if_promised()
+        found = self._fitting.get(key)
+        if found is None:
+            wanted = self._with_promised(work, amounts)
+            found = self._fitting[key] = self._board.limits.inside(work.group, wanted)
+        return found
 
     def _wanted(self, work: Work) -> list[tuple[Option, Amounts]]:
         """Return what its group takes more with `work`, in each option, and with what it is promised soon."""
@@ -273,24 +308,25 @@ class Clearing:
 
         Promises stay that give way to nobody of a class of that `price`.
         """
-        if self._promises.changes != self._seen:
-            self._most.clear()
-            self._seen = self._promises.changes
+        self._forget_if_promised()
         found = self._most.get((owing, price))
         if found is None:
             leaving = self._stoppable if owing is None else [victim.lease for victim in self._owing(*owing)]
-            kept = self._kept(price) if leaving else {}
-            found = self._holders.most(leaving, kept) if leaving else NOTHING
+            found = self._holders.most(leaving, self._kept(price)) if leaving else NOTHING
             self._most[owing, price] = found
         return found
 
     def _kept(self, price: int | None) -> dict[str, Seconds]:
         """Return from when on cards are kept for those that are promised them, and stay promised."""
-        until = self._now if self._soon is None else self._soon
-        kept: dict[str, Seconds] = {}
-        for promise, end in self._promises.lasting(lambda one: not self._precedence.may_give_way(one, price)):
-            for share in promise.placement.gpus if end > until else ():
-                kept[share.uuid] = min(promise.start, kept.get(share.uuid, promise.start))
+        kept = self._known_kept.get(price)
+        if kept is None:
+            kept = self._known_kept[price] = {}
+            until = self._now if self._soon is None else self._soon
+            for promise, end in self._promises.lasting(
+                lambda one: not self._precedence.may_give_way(one, price)
+            ):
+                for share in promise.placement.gpus if end > until else ():
+                    kept[share.uuid] = min(promise.start, kept.get(share.uuid, promise.start))
         return kept
 
     def _is_lent(self, lease: Lease) -> bool:

@@ -63,17 +63,16 @@ class Dispatch:
         """
         queued = self._standing.queued(self._snapshot)
         shortlist = Shortlist(self.board, self.promises, self.clearing, self._precedence, queued)
+        for work in self._ranked([work for work in self._snapshot.waiting if work.kind == "session"]):
+            self._serve_listed(shortlist, work)
         candidate = shortlist.candidate()
         for work in self._ranked(shortlist.choose()) if candidate else ():
+            if work.id in self._precedence.ahead:
+                continue
             if not shortlist.matters(work):
                 self._pass_over(work)
                 continue
-            self._changed = self._eased = False
-            self._serve(work)
-            if self._changed:
-                shortlist.look_again()
-            elif self._eased:
-                shortlist.ease()
+            self._serve_listed(shortlist, work)
             candidate = shortlist.candidate()
             if candidate is None:
                 break
@@ -81,6 +80,15 @@ class Dispatch:
                 return False
         self.promises.repair()
         return not (self._freed and shortlist.any_fits(self.order))
+
+    def _serve_listed(self, shortlist: Shortlist, work: Work) -> None:
+        """Let `work` have its turn, and the list take note of what came of it."""
+        self._changed = self._eased = False
+        self._serve(work)
+        if self._changed:
+            shortlist.look_again()
+        elif self._eased:
+            shortlist.ease()
 
     def _ranked(self, works: Iterable[Work]) -> Iterator[Work]:
         """Yield works in order; promises that were moved are repaired before the next job."""

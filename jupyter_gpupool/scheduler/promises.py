@@ -19,14 +19,17 @@ Moved = tuple[Promise, str]  # a promise, and the cause to be named if it moves 
 
 
 class Promises:
-    """The reservations on one board, and the moves that this plan made; `changes` counts what was altered."""
+    """The reservations on one board, and the moves that this plan made.
+
+    `changes` counts what was altered, `changes_now` how often for this moment, if only for a look.
+    """
 
     def __init__(self, board: Board, eligible: Callable[[Work], bool]) -> None:
         snapshot = board.snapshot
         self._board = board
         self._now = board.time
         self._reserved: dict[int, Promise] = {}
-        self.changes = 0
+        self.changes = self.changes_now = 0
         self._due = 0
         self._by_group: dict[str, dict[int, Promise]] = {}
         self._broken: list[Moved] = []
@@ -245,6 +248,7 @@ class Promises:
 
     def _count(self, promises: Iterable[Promise], sign: int) -> None:
         for promise in promises:
+            self.changes_now += promise.start <= self._now
             self._board.limits.book(*self._claim(promise), sign)
 
     def _claim(self, promise: Promise) -> tuple[Work, Placement, Seconds, Seconds]:

@@ -19,7 +19,7 @@ from jupyter_gpupool.scheduler.model import Kind, Lease, Mib, Placement, Reason,
 from jupyter_gpupool.scheduler.placement import Bay
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, MEMORY
 from jupyter_gpupool.scheduler.stopping import Amounts, Excess, Victim, fewest, leaves_at
-from jupyter_gpupool.scheduler.timeline import FOREVER
+from jupyter_gpupool.scheduler.timeline import BEGIN, FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,32 @@ class Holders:
         The jobs `leaving`, and those that were asked, are gone then; cards are `kept` for others from some
         time on.
         """
-        cards, lenders, free = self._board.floor.cards, self._board.floor.lenders, dict(self._left)
+        freed: dict[str, Mib] = {}
         for lease in (*self._asked.values(), *leaving):
             if self._board.limits.end_of(lease) > self._at:
                 for card, mib in self._taken(lease):
-                    if card.gpu.uuid in free:
-                        free[card.gpu.uuid] += mib
+                    uuid = card.gpu.uuid
+                    if uuid in self._left:
+                        freed[uuid] = freed.get(uuid, self._left[uuid]) + mib
+        cards, lenders = self._board.floor.cards, self._board.floor.lenders
         idle: defaultdict[str, list[Seconds]] = defaultdict(list)
-        for uuid, mib in free.items():
-            if mib >= cards[uuid].memory:
-                gpu = cards[uuid].gpu
-                idle[gpu.node].append(FOREVER if gpu.partition in lenders else kept.get(uuid, FOREVER))
+        for uuid in self._idle.union(uuid for uuid, mib in freed.items() if mib >= cards[uuid].memory):
+            gpu = cards[uuid].gpu
+            idle[gpu.node].append(FOREVER if gpu.partition in lenders else kept.get(uuid, FOREVER))
         lasting = [sorted(until, reverse=True) for until in idle.values()]
-        until = tuple(max(filter(None, found)) for found in zip_longest(*lasting))
-        return Most(until, max(free.values(), default=0), {node: len(found) for node, found in idle.items()})
+        until = tuple(max(found) for found in zip_longest(*lasting, fillvalue=BEGIN))
+        mib = max(self._largest_piece, *freed.values()) if freed else self._largest_piece
+        return Most(until, mib, {node: len(found) for node, found in idle.items()})
+
+    @cached_property
+    def _idle(self) -> frozenset[str]:
+        """The cards that are wholly free, if all leave as they were expected to."""
+        cards = self._board.floor.cards
+        return frozenset(uuid for uuid, mib in self._left.items() if mib >= cards[uuid].memory)
+
+    @cached_property
+    def _largest_piece(self) -> Mib:
+        return max(self._left.values(), default=0)
 
     @cached_property
     def _bays(self) -> list[Bay]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, takewhile
 from operator import le
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
@@ -80,8 +80,7 @@ class Shortlist:
         self._found: Work | None = None
         self._eased = False
         self._reserved: tuple[Promise, ...] | None = None
-        sessions = [work for work in board.snapshot.waiting if work.kind == "session"]
-        self._special = [*promises.carried.values(), *sessions]
+        self._carried = [*promises.carried.values()]
         self._owing: dict[int, Amounts] = {}
         self.look_again()
 
@@ -102,7 +101,7 @@ class Shortlist:
             self._inside = set(groups)
             return list(waiting)
         tops = {name: self._top(name) for name in groups}
-        chosen = {tops[work.group] for work in self._special}
+        chosen = {tops[work.group] for work in self._carried}
         for work in self._listed():
             if tops[work.group] not in chosen and self._looks_hopeful(work):
                 chosen.add(tops[work.group])
@@ -133,16 +132,17 @@ class Shortlist:
     def _measure(self) -> None:
         self._found = None
         self._due = self._promises.any_due()
+        self._takers: dict[int, bool] = {}
+        self._modest: list[Work] | None = None
         if not self._few:
             self._rooms = self._read()
             self._roomier: dict[int | None, Rooms] = {}
             self._roomiest = self._without_any()
 
     def matters(self, work: Work) -> bool:
-        """Say whether something could come of the turn of `work`."""
+        """Say whether something could come of the turn of a job."""
         return (
-            work.kind == "session"
-            or work.id in self._promises.carried
+            work.id in self._promises.carried
             or self._promises.open_to(work.group)
             or self._looks_hopeful(work)
         )
@@ -168,7 +168,7 @@ class Shortlist:
 
     def _candidates(self) -> Iterator[Work]:
         """Yield those that could start, each as long as it has not had its turn."""
-        for work in self._special:
+        for work in self._carried:
             if self._waits(work) and self._is_due(work):
                 yield work
         for work in self._fitting():
@@ -220,13 +220,16 @@ class Shortlist:
             if self._clearing.preempts(priority):
                 yield from first(entries, FOREVER)
 
-    def _within_quota(self) -> Iterator[Work]:
-        """Yield the jobs whose cards are within what their group has left of its own."""
-        for group, entries in self._queued.of_group.items():
-            for cards, _, work in entries:
-                if not self._board.limits.inside(group, self._at_least(cards)):
-                    break
-                yield work
+    def _within_quota(self) -> list[Work]:
+        """Return the jobs whose cards are within what their group has left of its own."""
+        if self._modest is None:
+            inside, at_least = self._board.limits.inside, self._at_least
+            self._modest = [
+                work
+                for entries in self._queued.of_group.values()
+                for _, _, work in takewhile(lambda one: inside(one[2].group, at_least(one[0])), entries)
+            ]
+        return self._modest
 
     def _at_least(self, cards: int) -> Amounts:
         """Return what whoever asks for so many cards takes at the least."""
@@ -287,14 +290,20 @@ class Shortlist:
 
     def _could_take(self, work: Work) -> bool:
         """Say whether others could be asked to stop for `work`."""
-        if work.kind == "session" or work.held or work.invalid or work.after:
-            return False
-        if work.not_before > self._board.time or not self._may_run_more(work):
-            return False
-        if not self._clearing.may_take(work, self._promises.get(work.id)):
-            return False
-        return self._board.gate(work, self._board.time) == self._board.time and may_be_promised(
-            self._board, work
+        found = self._takers.get(work.id)
+        if found is None:
+            found = self._takers[work.id] = self._is_taker(work)
+        return found
+
+    def _is_taker(self, work: Work) -> bool:
+        board = self._board
+        return (
+            takes_part(work)
+            and work.not_before <= board.time
+            and self._may_run_more(work)
+            and self._clearing.may_take(work, self._promises.get(work.id))
+            and board.gate(work, board.time) == board.time
+            and may_be_promised(board, work)
         )
 
     def _would_take(self, work: Work, lifted: Collection[Promise]) -> bool:
@@ -405,9 +414,7 @@ class Shortlist:
         return found
 
     def _is_due(self, work: Work) -> bool:
-        """Say whether `work` is tried in any case: a session, or promised for now."""
-        if work.kind == "session":
-            return True
+        """Say whether a job is promised for now, so that it is tried in any case."""
         promise = self._promises.get(work.id)
         return promise is not None and promise.start <= self._board.time
 
