@@ -244,6 +244,7 @@ class Promises:
         self._book(promise, -1)
 
     def _book(self, promise: Promise, sign: int) -> None:
+        self.changes_now += promise.start <= self._now
         self._board.reserve(self._works[promise.work], promise, sign)
 
     def _count(self, promises: Iterable[Promise], sign: int) -> None:
