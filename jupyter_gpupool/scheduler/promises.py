@@ -35,9 +35,9 @@ class Promises:
         self._broken: list[Moved] = []
         self._causes: dict[int, str] = {}
         self._works = {**board.promised}
-        in_order = sorted(snapshot.promises, key=lambda promise: (promise.start, promise.made, promise.work))
         works = self._works
-        self._carry([one for one in in_order if one.work in works and eligible(works[one.work])])
+        made = [one for one in snapshot.promises if one.work in works and eligible(works[one.work])]
+        self._carry(sorted(made, key=self._place))
         kept = [*self._reserved, *(promise.work for promise, _ in self._broken)]
         self.carried = {id_: self._works[id_] for id_ in kept if self._works[id_].kind == "job"}
         self._left = snapshot.settings.promises - len(self.carried)
@@ -163,7 +163,7 @@ class Promises:
 
     def put_back(self, lifted: Iterable[Moved]) -> None:
         """Reserve lifted promises again; those that no longer fit are moved later, for their cause."""
-        for promise, cause in lifted:
+        for promise, cause in sorted(lifted, key=lambda moved: self._place(moved[0])):
             self._keep(promise, cause)
 
     def leave(self, lifted: Iterable[Moved]) -> None:
@@ -185,6 +185,11 @@ class Promises:
             self._reserve(Promise(work.id, start, placement, promise.made))
             if start > promise.start and work.id not in self._causes:
                 self._causes[work.id] = cause or cause_of(self._board, work, promise)
+
+    def _place(self, promise: Promise) -> tuple[Seconds, bool, Seconds, int]:
+        """Sort promises by their starts: of those at one moment, who may borrow comes after who may not."""
+        may_borrow = self._board.limits.may_borrow(self._works[promise.work])
+        return promise.start, may_borrow, promise.made, promise.work
 
     def _carry(self, made: Sequence[Promise]) -> None:
         """Keep what was promised, in this order.

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpupool.scheduler.model import Node, Promise, Reason, Reservation, Settings, UserLimits
+from jupyter_gpupool.scheduler.model import (
+    GpuShare,
+    Node,
+    Placement,
+    Promise,
+    Reason,
+    Reservation,
+    Settings,
+    UserLimits,
+)
 from jupyter_gpupool.scheduler.plan import fill, plan
 
 
@@ -277,3 +286,22 @@ def test_a_late_end_elsewhere_is_named_when_it_holds_the_last_slot(pool):
     decided = plan(settled, 65)
     assert promised(decided) == {1: 66}
     assert decided.moves[0].cause == "late end of job 9"
+
+
+def test_who_may_borrow_is_kept_after_who_may_not_where_both_start_at_once(pool):
+    """In the order of numbers the first would take the quota that the second was promised."""
+    cards = pool.gpus(3)
+    borrows, lasts = pool.job(1, resumable=True), pool.job(2, limit=20_000)
+    running = [
+        pool.lease(pool.session(7), cards[:1], 5000),
+        *(pool.lease(pool.job(8 + card, group="b"), cards[card : card + 1], 200) for card in (1, 2)),
+    ]
+    shares = [(GpuShare(card.uuid, pool.card),) for card in cards]
+    promises = tuple(
+        Promise(work.id, 200, Placement(("node1",), shares[work.id], 1000, "training"), 0)
+        for work in (borrows, lasts)
+    )
+    groups = [pool.group("a", 2), pool.group("b", 1)]
+    decided = plan(pool.snapshot([borrows, lasts], running, cards, groups, promises=promises), 100)
+    assert decided.moves == ()
+    assert {one.work: one.start for one in decided.promises} == {1: 200, 2: 200}
