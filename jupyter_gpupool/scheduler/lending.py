@@ -52,27 +52,36 @@ class Lender:
 
     def term(self, work: Work, start: Seconds) -> Term | None:
         """Return the term in which `work` may start at `start`, or None when it may not."""
-        period = self._period(work, self._following(start))
-        return next((term for term in period if term.first <= start <= term.last), None)
+        number = self._following(start)
+        opened = number < len(self.windows) and self.windows[number][0] <= start
+        found = self._in_window(work, number) if opened else self._by_day(work, number)
+        return found if found is not None and found.first <= start <= found.last else None
 
     def terms(self, work: Work, after: Seconds) -> Iterator[Term]:
         """Yield when `work` may start, from `after` on: the days and the windows, in order."""
         for number in range(self._following(after), len(self.windows) + 1):
-            for first, last, back, by_day in self._period(work, number):
-                if max(first, after) <= last:
-                    yield Term(max(first, after), last, back, by_day)
+            for found in (self._by_day(work, number), self._in_window(work, number)):
+                if found is not None and max(found.first, after) <= found.last:
+                    yield found._replace(first=max(found.first, after))
 
-    def _period(self, work: Work, number: int) -> Iterator[Term]:
-        """Yield the terms of the day before a window, and of the window.
+    def _by_day(self, work: Work, number: int) -> Term | None:
+        """Return the term of the day before a window; only jobs that can be stopped start then.
 
-        Work has `min_run_time` and its grace left until the hand-back. What cannot resume is over by then.
+        Work has `min_run_time` and its grace left until the hand-back.
         """
-        least = self._least + work.grace
+        if not (self.lend.by_day and work.resumable):
+            return None
         opens, closes = self.windows[number] if number < len(self.windows) else (FOREVER, FOREVER)
-        if self.lend.by_day and work.resumable:
-            yield Term(self._settled(number), min(opens - 1, closes - least), closes, by_day=True)
-        if number < len(self.windows):
-            yield Term(opens, closes - (least if work.resumable else max(least, work.limit)), closes)
+        last = min(opens - 1, closes - self._least - work.grace)
+        return Term(self._settled(number), last, closes, by_day=True)
+
+    def _in_window(self, work: Work, number: int) -> Term | None:
+        """Return the term of a window; what cannot resume is over by its end."""
+        if number >= len(self.windows):
+            return None
+        opens, closes = self.windows[number]
+        least = self._least + work.grace
+        return Term(opens, closes - (least if work.resumable else max(least, work.limit)), closes)
 
     def next_edge(self, time: Seconds) -> Seconds | None:
         """Return when, after `time`, a window next opens or ends, or has settled."""

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from jupyter_gpupool.scheduler.model import Seconds
 
 BEGIN: Seconds = 0
 FOREVER: Seconds = 1 << 62
-
-MANY = 32
-"""A profile of more steps than so many, and twice of what it needed last, is looked through."""
 
 _UNREAD: list[int] = []  # shared by all profiles that nobody has read; never changed
 _NOTHING: list[tuple[Seconds, Seconds, int]] = []  # shared by all that have nothing noted; never changed
@@ -25,26 +22,27 @@ Interval = tuple[Seconds, Seconds]  # both ends belong to it
 
 
 class Profile:
-    """The free amount of one resource, as steps: `free[i]` holds from `times[i]` to `times[i + 1]`.
+    """The free amount of one resource, as steps: it grows by `changes[i]` at `times[i]`, from nothing.
 
     From `_fell` on it only grows. Bookings are only noted until somebody asks: most of a large pool's
-    profiles are never read.
+    profiles are never read. What is free in each step, `_free`, is added up when it is first needed.
     """
 
-    __slots__ = ("_fell", "_free", "_many", "_noted", "_settled", "_times", "capacity")
+    __slots__ = ("_changes", "_fell", "_free", "_noted", "_settled", "_times", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._times: list[Seconds] = _UNREAD
-        self._free: list[int] = _UNREAD
+        self._changes: list[int] = _UNREAD
+        self._free: list[int] | None = None
         self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
-        self._many = MANY
         self._fell: Seconds = BEGIN
 
     def reset(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         """Forget all bookings but these."""
-        self._times = self._free = _UNREAD
+        self._times = self._changes = _UNREAD
+        self._free = None
         self._noted = noted
         self._settled = False
         self._fell = BEGIN
@@ -56,11 +54,22 @@ class Profile:
         self._noted.append((start, end, amount))
         self._settled = False
 
+    def forget(self, time: Seconds) -> None:
+        """Forget what was before `time`: nobody asks for that any more."""
+        if not self._settled:
+            self._settle()
+        step = bisect_right(self._times, time) - 1
+        if step > 0:
+            self._changes[step] = sum(self._changes[: step + 1])
+            del self._times[:step], self._changes[:step]
+            self._free = None
+
     def at(self, time: Seconds) -> int:
         """Return what is free at `time`."""
         if not self._settled:
             self._settle()
-        return self._free[bisect_right(self._times, time) - 1]
+        step = bisect_right(self._times, time)
+        return self._free[step - 1] if self._free is not None else sum(self._changes[:step])
 
     def grows(self, start: Seconds) -> bool:
         """Say whether what is free only grows from `start` on."""
@@ -72,26 +81,27 @@ class Profile:
         """Say whether `need` is free over all of [start, end)."""
         if not self._settled:
             self._settle()
-        times, free = self._times, self._free
+        times = self._times
         step = bisect_right(times, start) - 1
-        if free[step] < need:
+        if (self._free[step] if self._free is not None else sum(self._changes[: step + 1])) < need:
             return False
         if start >= self._fell:
             return True
         last = bisect_left(times, min(end, self._fell + 1), step)
-        return last - step < 2 or min(free[step:last]) >= need
+        return last - step < 2 or min(self._levels()[step:last]) >= need
 
     def reach(self, need: int, start: Seconds) -> Seconds:
         """Return until when `need` stays free from `start` on (`start` itself: not free at all)."""
         if not self._settled:
             self._settle()
         step = bisect_right(self._times, start) - 1
-        if self._free[step] < need:
+        free = self._levels()
+        if free[step] < need:
             return start
         if start >= self._fell:
             return FOREVER
-        for later in range(step + 1, len(self._times)):
-            if self._free[later] < need:
+        for later in range(step + 1, len(free)):
+            if free[later] < need:
                 return self._times[later]
         return FOREVER
 
@@ -99,9 +109,10 @@ class Profile:
         """Yield the steps over [start, end), each with what is free in it."""
         if not self._settled:
             self._settle()
+        free = self._levels()
         step = bisect_right(self._times, start) - 1
         for first, last in pairwise([start, *self._times[step + 1 : bisect_left(self._times, end)], end]):
-            yield first, last, self._free[step]
+            yield first, last, free[step]
             step += 1
 
     def copy(self) -> Profile:
@@ -109,7 +120,7 @@ class Profile:
         other = Profile(self.capacity)
         if not self._settled:
             self._settle()
-        other._times, other._free, other._settled = [*self._times], [*self._free], True
+        other._times, other._changes, other._settled = [*self._times], [*self._changes], True
         other._fell = self._fell
         return other
 
@@ -128,7 +139,7 @@ class Profile:
         """
         if not self._settled:
             self._settle()
-        times, free = self._times, self._free
+        times, free = self._times, self._levels()
         step = bisect_right(times, after) - 1
         found: list[Interval] = []
         opened = after if free[step] >= need else None
@@ -153,60 +164,59 @@ class Profile:
             found.append((opened, FOREVER))
         return found
 
+    def _levels(self) -> list[int]:
+        """Return what is free in each step."""
+        if self._free is None:
+            self._free = list(accumulate(self._changes))
+        return self._free
+
     def _settle(self) -> None:
         noted, self._noted = self._noted, _NOTHING
         self._settled = True
+        self._free = None
         if self._times is _UNREAD:
             self._build(noted)
             return
+        begin = self._times[0]
         for start, end, amount in noted:
-            first, last = self._cut(start), self._cut(end)
-            self._free[first:last] = [free - amount for free in self._free[first:last]]
-            self._fell = max(self._fell, start if amount > 0 else end)
-        if any(amount < 0 for _, _, amount in noted):
-            self._find_fall()
-        if len(self._times) > self._many:
-            self._tidy()
+            if end > begin:
+                self._change(max(start, begin), -amount)
+                self._change(end, amount)
+        self._find_fall()
+
+    def _change(self, time: Seconds, amount: int) -> None:
+        """Let what is free grow by `amount` at `time`; a step that changes nothing is left out."""
+        step = bisect_left(self._times, time)
+        if step == len(self._times) or self._times[step] != time:
+            self._times.insert(step, time)
+            self._changes.insert(step, amount)
+        else:
+            self._changes[step] += amount
+        if step and not self._changes[step]:
+            del self._times[step], self._changes[step]
+        elif amount < 0:
+            self._fell = max(self._fell, time)
 
     def _find_fall(self) -> None:
         step = bisect_right(self._times, self._fell) - 1
-        while step and self._free[step] >= self._free[step - 1]:
+        while step > 0 and self._changes[step] >= 0:
             step -= 1
-        self._fell = self._times[step]
-
-    def _tidy(self) -> None:
-        """Leave out steps that change nothing: what was booked there was given back."""
-        free = self._free
-        kept = [0, *(step for step in range(1, len(free)) if free[step] != free[step - 1])]
-        self._times = [self._times[step] for step in kept]
-        self._free = [free[step] for step in kept]
-        self._many = MANY + 2 * len(kept)
+        self._fell = self._times[max(step, 0)]
 
     def _build(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
         if len(noted) == 1 and noted[0][0] == BEGIN:  # one lease: nearly all cards of a busy pool
             _, end, amount = noted[0]
-            self._times, self._free = [BEGIN, end], [self.capacity - amount, self.capacity]
+            self._times, self._changes = [BEGIN, end], [self.capacity - amount, amount]
             self._fell = BEGIN if amount > 0 else end
             return
-        changes: dict[Seconds, int] = {BEGIN: 0}
+        changes: dict[Seconds, int] = {}
         for start, end, amount in noted:
             changes[start] = changes.get(start, 0) - amount
             changes[end] = changes.get(end, 0) + amount
+        changes[BEGIN] = changes.get(BEGIN, 0) + self.capacity
         self._times = sorted(changes)
-        level = self.capacity
-        self._free = []
-        for time in self._times:
-            level += changes[time]
-            self._free.append(level)
-            if changes[time] < 0:
-                self._fell = time
-
-    def _cut(self, time: Seconds) -> int:
-        step = bisect_left(self._times, time)
-        if step == len(self._times) or self._times[step] != time:
-            self._times.insert(step, time)
-            self._free.insert(step, self._free[step - 1])
-        return step
+        self._changes = [changes[time] for time in self._times]
+        self._fell = max((time for time, amount in changes.items() if amount < 0), default=BEGIN)
 
 
 def meet(one: list[Interval], other: list[Interval]) -> list[Interval]:
