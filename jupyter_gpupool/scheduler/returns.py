@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from jupyter_gpupool.scheduler.board import Board, Option
 from jupyter_gpupool.scheduler.model import Lease, Seconds, Stop, Work
@@ -30,6 +31,15 @@ class Returning:
 NOTHING = Returning(0, {})
 
 
+class Whose(NamedTuple):
+    """Jobs that come back to the same groups: those of one group, below `top`, in one partition."""
+
+    group: str
+    top: str
+    partition: str
+    leaves: bool
+
+
 class Returns:
     """What comes back on one board; `stops` are those of this plan."""
 
@@ -41,6 +51,7 @@ class Returns:
         self._takers = {stop.taker for stop in stops}
         self._claimed: dict[frozenset[str], int] = {}
         self._found: dict[object, Returning] = {}
+        self._sums: dict[tuple[Whose, ...], Returning] = {}
 
     def facts(self, work: Work, options: Sequence[Option], *, reached: bool) -> Facts | None:
         """Say who holds what `work` is owed, or leaves for it; None when nobody does.
@@ -74,33 +85,45 @@ class Returns:
         found = self._found.get(key)
         if found is None:
             chain = self._board.limits.upward(work.group)
-            others = [
-                lease
-                for lease, above, top in self._over
-                if lease.placement.partition in where
+            others = tuple(
+                whose
+                for whose, (above, _) in self._over.items()
+                if whose.partition in where
                 and (
-                    (work.kind == "session" and self._leaves(lease))
-                    or (owed and ((above and top != chain[-1]) or self._is_above(lease.group, chain)))
+                    (work.kind == "session" and whose.leaves)
+                    or (owed and ((above and whose.top != chain[-1]) or self._is_above(whose.group, chain)))
                 )
-            ]
-            found = self._found[key] = self._told(others) if others else NOTHING
+            )
+            found = self._found[key] = self._back_from(others)
+        return found
+
+    def _back_from(self, others: tuple[Whose, ...]) -> Returning:
+        """Return what these hold; groups that are owed the same share the answer."""
+        found = self._sums.get(others)
+        if found is None:
+            leases = [lease for whose in others for lease in self._over[whose][1]]
+            found = self._sums[others] = self._told(leases) if leases else NOTHING
         return found
 
     @cached_property
-    def _over(self) -> list[tuple[Lease, bool, str]]:
-        """List the jobs of groups above quota and those asked to stop, with the topmost group of each.
+    def _over(self) -> dict[Whose, tuple[bool, list[Lease]]]:
+        """Sort the jobs of groups above quota and those asked to stop by whose they are.
 
-        The second says whether all groups up to that one are above quota, too.
+        The first tells whether all groups up to the topmost are above quota, or they leave anyway.
         """
         limits = self._board.limits
         groups = {lease.group for lease in self._board.snapshot.leases if lease.kind == "job"}
         chains = {name: limits.upward(name) for name in groups}
         over = {name for chain in chains.values() for name in chain if limits.excess(name)}
-        found = []
+        found: dict[Whose, tuple[bool, list[Lease]]] = {}
         for lease in self._board.snapshot.leases:
-            if lease.kind == "job" and (lease.group in over or self._leaves(lease)):
+            leaves = self._leaves(lease)
+            if lease.kind == "job" and (lease.group in over or leaves):
                 chain = chains[lease.group]
-                found.append((lease, self._leaves(lease) or over.issuperset(chain), chain[-1]))
+                whose = Whose(lease.group, chain[-1], lease.placement.partition, leaves)
+                if whose not in found:
+                    found[whose] = leaves or over.issuperset(chain), []
+                found[whose][1].append(lease)
         return found
 
     def _is_above(self, group: str, taker: Sequence[str]) -> bool:

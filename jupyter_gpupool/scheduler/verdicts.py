@@ -41,7 +41,7 @@ class Judge:
         self._lacks: dict[Lack, Facts] = {}
         self._next_ends: dict[tuple[Cap, Seconds], Seconds | None] = {}
         self._returns = Returns(board, stops)
-        self._rooms: dict[tuple[tuple[Shelf, ...], tuple[Size, ...], Lent], Facts] = {}
+        self._rooms: dict[tuple[object, ...], Facts] = {}
 
     def unranked(self, work: Work) -> Cause:
         """Judge work that takes no part: held, invalid, impossible, or after other work."""
@@ -145,7 +145,15 @@ class Judge:
         )
 
     def _room(self, work: Work, options: Options) -> Facts:
-        options, lent = self._lent_later(work, options)
+        """Tell what is free where `work` may start; works that may do so alike share the answer."""
+        lasts = 0 if work.resumable else work.limit
+        alike = *((option.shelf, option.size) for option in options), work.resumable, work.grace, lasts
+        found = self._rooms.get(alike)
+        if found is None:
+            found = self._rooms[alike] = self._room_of(*self._lent_later(work, options))
+        return found
+
+    def _room_of(self, options: Options, lent: Lent) -> Facts:
         shelves = tuple(option.shelf for option in options)
         sizes = tuple(option.size for option in options)
         key = shelves, sizes, lent
