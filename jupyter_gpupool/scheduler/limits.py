@@ -89,6 +89,7 @@ class Limits:
         self._ceilings: dict[ClaimKey, dict[str, int]] = {}
         self._potentials: dict[str, dict[str, int]] = {}
         self._bounds: dict[ClaimKey, tuple[Line, ...]] = {}
+        self._personal_lines: dict[ClaimKey, tuple[Line, ...]] = {}
         self._shared: dict[tuple[Kind, str, bool], tuple[Line, ...]] = {}
         self._profiles: dict[tuple[Scope, str], Profile] = {}
         self._booked: dict[tuple[int, int, Seconds, Seconds], Booked] = {}
@@ -211,16 +212,8 @@ class Limits:
         """Return what `bounds` of a work, and the lines in which a claim counts, depend on."""
         if isinstance(claim, Lease):
             lasting = claim.kind == "job" and not claim.resumable
-            return ClaimKey(
-                claim.kind,
-                claim.group,
-                claim.user,
-                claim.priority,
-                lasting,
-                claim.array,
-                claim.array_limit,
-                0,
-            )
+            whose = claim.kind, claim.group, claim.user, claim.priority
+            return ClaimKey(*whose, lasting, claim.array, claim.array_limit, 0)
         found = self._keys.of(claim)
         if found is None:
             lasting = claim.kind == "job" and not self.may_borrow(claim)
@@ -328,15 +321,22 @@ class Limits:
         key = self.key(claim)
         found = self._counted.get(key)
         if found is None:
-            own = [*map(self._line, self._personal(key)), *self._budgets(key), *self._slots(key)]
+            own = *self._own(key), *self._budgets(key), *self._slots(key)
             found = self._counted[key] = (*own, *(self._lasting(key) if _lasts(key) else ()))
         return found
 
     def _bounds_of(self, key: ClaimKey) -> Iterator[Line]:
-        yield from map(self._line, self._personal(key))
+        yield from self._own(key)
         yield from self._of_group(key)
         yield from self._budgets(key)
         yield from self._slots(key)
+
+    def _own(self, key: ClaimKey) -> tuple[Line, ...]:
+        """Return the lines of the user, of the class and of the array."""
+        found = self._personal_lines.get(key)
+        if found is None:
+            found = self._personal_lines[key] = tuple(map(self._line, self._personal(key)))
+        return found
 
     def _of_group(self, key: ClaimKey) -> tuple[Line, ...]:
         """Return what bounds all such works of a group: its quota, or how far it may reach beyond it."""

@@ -29,6 +29,7 @@ class Accounts:
         self.tree = tree
         self._held = held
         self._profiles: dict[str, Profile] = {}
+        self._chains: dict[str, tuple[tuple[Profile, int | None], ...]] = {}
 
     def profile(self, name: str) -> Profile:
         """Return what a node has free of what it owns with those below it."""
@@ -45,19 +46,27 @@ class Accounts:
 
     def counted(self, group: str) -> list[Profile]:
         """Return the profiles in which what `group` takes may count."""
-        return [self.profile(name) for name in self.tree.upward(self.tree.home(group))]
+        return [profile for profile, _ in self._chain(group)]
 
     def book(self, group: str, start: Seconds, end: Seconds, amount: int) -> None:
         """Count `amount` for a group over [start, end), and above it what exceeds what is kept there."""
         spans: list[Span] = [(start, end, amount)]
-        chain = self.tree.upward(self.tree.home(group))
-        for name, profile in [(name, self.profile(name)) for name in chain]:
-            above = spans
-            if name != ROOT and self.tree.local(name):
-                above = _above(spans, profile, self._lent(name))
+        for profile, lent in self._chain(group):
+            above = spans if lent is None else _above(spans, profile, lent)
             for span in spans:
                 profile.book(*span)
             spans = above
+
+    def _chain(self, group: str) -> tuple[tuple[Profile, int | None], ...]:
+        """Return the profiles in which a group counts, its own first; with what is lent if some is kept."""
+        found = self._chains.get(group)
+        if found is None:
+            names = self.tree.upward(self.tree.home(group))
+            found = self._chains[group] = tuple(
+                (self.profile(name), self._lent(name) if name != ROOT and self.tree.local(name) else None)
+                for name in names
+            )
+        return found
 
     def _lent(self, name: str) -> int:
         return self.tree.subtree(name) - self.tree.local(name)
