@@ -8,10 +8,10 @@ Never: a promise: nothing found here is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
-from jupyter_gpupool.scheduler.board import Bars, Board, Option
+from jupyter_gpupool.scheduler.board import Bars, Board
 from jupyter_gpupool.scheduler.card import Card
 from jupyter_gpupool.scheduler.lines import Claim, Lack, Purse
 from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Reservation, Seconds, Start, Work
@@ -127,6 +127,8 @@ class _Walk:
             for node in nodes:
                 freed[node] = None
             freer.update(dict.fromkeys(profiles))
+        for profile in freer:
+            profile.forget(board.time)
         return freed, freer
 
     def _take_edges(self, freed: dict[str, None]) -> None:
@@ -179,8 +181,10 @@ class _Walk:
 
     def _go_on(self, lane: Lane, rank: int, reached: dict[Limit | Lane, int], agenda: _Agenda) -> None:
         """Let the next of a lane, beyond `rank`, that may start be tried."""
+        rooms = [room for shelf in lane.shelves for room in self._rooms.get(shelf, {}).values()]
+        idle = max((cards for cards, *_ in rooms), default=0)
         for following, queue in lane.heads(rank) if self._rooms else ():
-            if self._may_start(queue):
+            if (queue.cards <= idle or queue.is_new) and self._may_start(queue):
                 reached[lane] = following
                 agenda.add(queue.head, queue)
                 return
@@ -198,19 +202,14 @@ class _Walk:
 
     def _may_start(self, queue: Queue) -> bool:
         """Say, at little cost, whether the head of a queue might start at this moment."""
-        waiting = queue.head
         if isinstance(queue.home, Limit):
-            return self._has_enough(waiting, queue.home.lack(waiting))
+            return self._has_enough(queue.head, queue.home.lack(queue.head))
+        if not queue.is_new:
+            return self._may_fit(queue.head, queue.home.shelves)
         if queue.lack is not None and queue.lack.lacks_at(self._board.time):
             return False
-        if queue.lack is not None or not queue.tried:
-            queue.lack, queue.tried = None, not self._is_hopeful(waiting)
-            return not queue.tried
-        for option in waiting.options:
-            rooms = self._rooms.get(option.shelf)
-            if rooms and option.shelf in queue.home.shelves and self._may_fit(waiting.work, option, rooms):
-                return True
-        return False
+        queue.lack, queue.tried = None, not self._is_hopeful(queue.head)
+        return not queue.tried
 
     def _is_hopeful(self, waiting: Waiting) -> bool:
         """Say, at little cost, whether any cards could be had."""
@@ -228,17 +227,23 @@ class _Walk:
         backs = (term.back for term in terms if term is not None)
         return lack.line.fits(lack.need, time, min(time + work.limit, *backs, FOREVER))
 
-    def _may_fit(self, work: Work, option: Option, rooms: Mapping[str, Room]) -> bool:
-        """Say whether there is room for a work, with an option, where something freed."""
-        time, size = self._board.time, option.size
+    def _may_fit(self, waiting: Waiting, shelves: Collection[Shelf]) -> bool:
+        """Say whether there is room for a work on some of the shelves, where something freed."""
+        time, work = self._board.time, waiting.work
         end = time + work.limit
-        return any(
-            end <= until
-            and (size.cards <= idle if size.whole else size.mib <= mib)
-            and size.cpus <= cpus
-            and size.memory <= memory
-            for idle, mib, cpus, memory, until in rooms.values()
-        ) and option.open_to(work, time)
+        for option in waiting.options:
+            size = option.size
+            rooms = self._rooms.get(option.shelf) if option.shelf in shelves else None
+            for idle, mib, cpus, memory, until in rooms.values() if rooms else ():
+                if (
+                    (size.cards <= idle if size.whole else size.mib <= mib)
+                    and size.cpus <= cpus
+                    and size.memory <= memory
+                    and end <= until
+                    and option.open_to(work, time)
+                ):
+                    return True
+        return False
 
     def _turn(self, waiting: Waiting, nodes: Collection[str] = ()) -> None:
         """Start a work at this moment, or let it wait at what it lacks; on `nodes` there is less then."""
@@ -307,7 +312,10 @@ class _Walk:
         """Add what bars a work also from cards that are not lent to it now: only a change there matters."""
         time = self._board.time
         found = zip(bars, waiting.options, strict=True)
-        return tuple(lack or option.lack(time, time + 1) for lack, option in found)
+        return tuple(
+            option.lack(time, time + 1) if lack is None and option.term(waiting.work, time) is None else lack
+            for lack, option in found
+        )
 
     def _limit(self, lack: Lack) -> Limit:
         profile = lack.line.profile

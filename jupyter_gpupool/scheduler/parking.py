@@ -50,14 +50,16 @@ class Waiting:
 class Queue:
     """Works of one shape that wait at one place, best first; `tried` tells whether the head has been tried.
 
-    Where the head waits for room, and lacks some of a limit in all places, `lack` is that. Works that left
-    since for another place are passed over when their turn comes.
+    For room each of them needs so many whole `cards`. Where the head waits for room, and lacks some of a
+    limit in all places, `lack` is that. Works that left since for another place are passed over when their
+    turn comes.
     """
 
-    __slots__ = ("home", "lack", "least", "tried", "works")
+    __slots__ = ("cards", "home", "lack", "least", "tried", "works")
 
-    def __init__(self, home: Limit | Lane) -> None:
+    def __init__(self, home: Limit | Lane, cards: int) -> None:
         self.home = home
+        self.cards = cards
         self.works: list[tuple[int, Waiting]] = []
         self.tried = False
         self.lack: Lack | None = None
@@ -67,6 +69,11 @@ class Queue:
     def head(self) -> Waiting:
         """Return the best work."""
         return self.works[0][1]
+
+    @property
+    def is_new(self) -> bool:
+        """Say whether the head is to be tried wherever there is room, not only where some frees."""
+        return self.lack is not None or not self.tried
 
     def add(self, waiting: Waiting) -> None:
         """Add a work."""
@@ -155,7 +162,8 @@ class Lane:
         mib, cpus, memory = size.mib.bit_length(), size.cpus.bit_length(), size.memory.bit_length()
         reaches = any(isinstance(lack.line, Reach) for lack in waiting.options[0].needs)
         whose = _length(work), work.resumable, reaches
-        return _of_shape(self._queues, (size.cards, size.whole, mib, cpus, memory, *whose), self)
+        shape = size.cards, size.whole, mib, cpus, memory, *whose
+        return _of_shape(self._queues, shape, self, size.cards if size.whole else 0)
 
     def note(self, queue: Queue) -> None:
         """Take note of a queue's head."""
@@ -171,14 +179,19 @@ class Lane:
 
 
 def is_common(lack: Lack) -> bool:
-    """Say whether all groups lack it alike: waiting for it is as good as waiting for room."""
+    """Say whether all groups lack it alike: waiting for it is as good as waiting for room.
+
+    Assumed is that a line whose owner has no name is one of the whole pool: what all lend, or the slots of
+    a host without a name. Every work needs of it what it takes, whoever's it is, unless its group keeps some
+    for itself (`Reach`) or pays for it (`Purse`).
+    """
     return lack.line.cap.owner == ROOT and not isinstance(lack.line, Reach | Purse)
 
 
-def _of_shape(queues: dict[object, Queue], shape: object, home: Limit | Lane) -> Queue:
+def _of_shape(queues: dict[object, Queue], shape: object, home: Limit | Lane, cards: int = 0) -> Queue:
     found = queues.get(shape)
     if found is None:
-        found = queues[shape] = Queue(home)
+        found = queues[shape] = Queue(home, cards)
     return found
 
 
