@@ -65,6 +65,7 @@ def test_works_of_one_shape_wait_in_one_queue_and_only_the_best_is_its_head():
     second, first, large = in_lane(where, waiting(5), waiting(2), waiting(4, gpus=8))
     assert second.places == first.places != large.places
     assert first.places[0].head is first
+    assert (first.places[0].cards, large.places[0].cards) == (1, 8)
     assert ranks(where.heads(-1)) == [2, 4]
     assert ranks(where.heads(2)) == [4]
     first.move(())
@@ -120,7 +121,9 @@ def test_a_queue_that_waits_for_room_looks_on_at_a_limit_until_it_is_tried_again
     where = Limit()
     (first,) = in_lane(lane(), waiting(1))
     (queue,) = first.places
+    assert not queue.is_new
     where.look_on(queue, Lack(line(0), 1000))
+    assert queue.is_new
     assert where.ready(999) == []
     assert where.ready(1000) == [queue]
     queue.lack = None

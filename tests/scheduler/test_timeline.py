@@ -51,6 +51,19 @@ def test_what_is_given_back_is_free_again(booked, others, read_between, need):
     assert all(free[t] <= free[t + 1] for t in range(59) if made.grows(t))
 
 
+@given(bookings, bookings, st.integers(0, 30), st.integers(1, 6))
+def test_what_is_past_is_forgotten_and_nothing_else(booked, later, time, need):
+    made = profile(booked, read_between=True)
+    made.forget(time)
+    for first, last, amount in later:
+        made.book(max(first, time), max(last, time + 1), amount)
+    free = levels(booked + [(max(first, time), max(last, time + 1), amount) for first, last, amount in later])
+    assert [made.at(moment) for moment in range(time, 60)] == free[time:]
+    assert [made.fits(need, t, 50) for t in range(time, 45)] == [
+        min(free[t:50]) >= need for t in range(time, 45)
+    ]
+
+
 def test_exact_fit_one_below_and_one_above():
     made = Profile(4)
     made.book(10, 20, 3)
