@@ -51,7 +51,7 @@ class Clearing:
         self._everything = frozenset(board.limits.resources)
         self._known_owing: dict[Owing, list[Victim]] = {}
         self._parents: set[str] | None = None
-        self._most: dict[tuple[Owing | None, int | None], Most] = {}
+        self._most: dict[tuple[Owing | None, int | None, bool], Most] = {}
         self._fitting: dict[tuple[str, int, int], bool] = {}
         self._known_excess: dict[str, Amounts] = {}
         self._known_kept: dict[int | None, dict[str, Seconds]] = {}
@@ -295,25 +295,28 @@ class Clearing:
         )
 
     def _could_hold_on(self, work: Work, own: Promise | None, owing: Owing | None) -> bool:
-        most = self._most_without(owing, self._precedence.price(work))
+        most = self._most_without(owing, self._precedence.price(work), resumable=work.resumable)
         cards = min(work.request.gpus, self._holders.largest)
-        if work.request.gpu_mib > most.mib or cards > len(most.until):
+        if most is NOTHING:
             return False
-        if not cards or self._now + work.limit <= most.until[cards - 1]:
+        if not cards:
+            return work.request.gpu_mib <= most.mib or bool(most.until)
+        if self._now + work.limit <= most.longest(cards):
             return True
         return own is not None and any(most.idle.get(node, 0) >= cards for node in own.placement.nodes)
 
-    def _most_without(self, owing: Owing | None, price: int | None) -> Most:
+    def _most_without(self, owing: Owing | None, price: int | None, *, resumable: bool) -> Most:
         """Return the most that could be free in a node without those who owe something, or without anybody.
 
         Promises stay that give way to nobody of a class of that `price`.
         """
         self._forget_if_promised()
-        found = self._most.get((owing, price))
+        found = self._most.get((owing, price, resumable))
         if found is None:
             leaving = self._stoppable if owing is None else [victim.lease for victim in self._owing(*owing)]
-            found = self._holders.most(leaving, self._kept(price)) if leaving else NOTHING
-            self._most[owing, price] = found
+            kept = self._kept(price)
+            found = self._holders.most(leaving, kept, resumable=resumable) if leaving else NOTHING
+            self._most[owing, price, resumable] = found
         return found
 
     def _kept(self, price: int | None) -> dict[str, Seconds]:

@@ -32,14 +32,19 @@ class Room:
 
 
 class Most(NamedTuple):
-    """The most that could be free in a node: until when one card is, two are, and so on; the largest piece.
+    """The most that could be free in a node: until when one card is, two are, and so on.
 
+    `mib` is the largest piece of a card that others are on.
     `idle` are the cards of each node that could be free at all.
     """
 
     until: tuple[Seconds, ...]
     mib: Mib
     idle: Mapping[str, int]
+
+    def longest(self, cards: int) -> Seconds:
+        """Return until when so many cards of one node could be had."""
+        return self.until[cards - 1] if cards <= len(self.until) else BEGIN
 
 
 NOTHING = Most((), -1, {})
@@ -70,8 +75,8 @@ class Holders:
         """Return how many cards for jobs the largest node has."""
         return max((bay.largest for bay in self._bays), default=0)
 
-    def most(self, leaving: Iterable[Lease], kept: Mapping[str, Seconds]) -> Most:
-        """Return the most that could be free for jobs in a node.
+    def most(self, leaving: Iterable[Lease], kept: Mapping[str, Seconds], *, resumable: bool) -> Most:
+        """Return the most that could be free in a node for jobs that are, or are not, `resumable`.
 
         The jobs `leaving`, and those that were asked, are gone then; cards are `kept` for others from some
         time on.
@@ -83,15 +88,41 @@ class Holders:
                     uuid = card.gpu.uuid
                     if uuid in self._left:
                         freed[uuid] = freed.get(uuid, self._left[uuid]) + mib
-        cards, lenders = self._board.floor.cards, self._board.floor.lenders
+        cards = self._board.floor.cards
+        freed_in = {cards[uuid].gpu.partition for uuid in freed}
         idle: defaultdict[str, list[Seconds]] = defaultdict(list)
         for uuid in self._idle.union(uuid for uuid, mib in freed.items() if mib >= cards[uuid].memory):
             gpu = cards[uuid].gpu
-            idle[gpu.node].append(FOREVER if gpu.partition in lenders else kept.get(uuid, FOREVER))
-        lasting = [sorted(until, reverse=True) for until in idle.values()]
-        until = tuple(max(found) for found in zip_longest(*lasting, fillvalue=BEGIN))
-        mib = max(self._largest_piece, *freed.values()) if freed else self._largest_piece
-        return Most(until, mib, {node: len(found) for node, found in idle.items()})
+            until = kept.get(uuid, FOREVER)
+            if gpu.partition in self._lent_until:
+                until = self._lent_until[gpu.partition][resumable]
+                until = FOREVER if resumable and gpu.partition in freed_in else until
+            if until > self._board.time:
+                idle[gpu.node].append(until)
+        lasting = [sorted(found, reverse=True) for found in idle.values()]
+        longest = tuple(max(found) for found in zip_longest(*lasting, fillvalue=BEGIN))
+        pieces = (mib for uuid, mib in freed.items() if mib < cards[uuid].memory)
+        mib = max(self._largest_piece, max(pieces, default=0))
+        return Most(longest, mib, {node: len(found) for node, found in idle.items()})
+
+    @cached_property
+    def _lent_until(self) -> dict[str, tuple[Seconds, Seconds]]:
+        """Say of each partition that lends until when an idle card of it may be had, if one is lent by `at`.
+
+        First for jobs that cannot be stopped, who leave by the window's end, then for those that can.
+        """
+        now, floor = self._board.time, self._board.floor
+        found = {}
+        for name, lender in floor.lenders.items():
+            edge, headroom = lender.next_edge(now), floor.headrooms.get(name)
+            in_window = lender.in_window(now) or (edge is not None and edge <= self._at)
+            beyond = headroom is None or any(
+                free > 0 for _, _, free in headroom.profile.levels(now, self._at + 1)
+            )
+            by_day = lender.open(now) and beyond
+            back = lender.hand_back(self._at) if in_window else BEGIN
+            found[name] = back, FOREVER if in_window or by_day else BEGIN
+        return found
 
     @cached_property
     def _idle(self) -> frozenset[str]:
@@ -101,7 +132,8 @@ class Holders:
 
     @cached_property
     def _largest_piece(self) -> Mib:
-        return max(self._left.values(), default=0)
+        """Return the largest piece that is free on a card that is not wholly free."""
+        return max((mib for uuid, mib in self._left.items() if uuid not in self._idle), default=0)
 
     @cached_property
     def _bays(self) -> list[Bay]:
