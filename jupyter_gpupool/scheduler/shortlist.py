@@ -122,6 +122,7 @@ class Shortlist:
     def _begin(self) -> None:
         """Look at all works anew."""
         self._eased = False
+        self._no_cards: dict[Request, Seconds] = {}
         self._search = self._candidates()
 
     def ease(self) -> None:
@@ -172,6 +173,8 @@ class Shortlist:
             if self._waits(work) and self._is_due(work):
                 yield work
         for work in self._fitting():
+            if work.limit >= self._no_cards.get(work.request, FOREVER):
+                continue
             if self._waits(work) and self._could_start(work) and self._fits(work):
                 yield work
         yield from self._overtaking()
@@ -286,7 +289,22 @@ class Shortlist:
         if board.gate(work, board.time) != board.time:
             return False
         with self._promises.without([own] if own else []):
-            return isinstance(board.attempt(work), Placement)
+            found = board.attempt(work)
+        if isinstance(found, Placement):
+            return True
+        if not any(found) and self._is_plain(work):
+            self._no_cards[work.request] = min(work.limit, self._no_cards.get(work.request, FOREVER))
+        return False
+
+    def _is_plain(self, work: Work) -> bool:
+        """Say whether the cards that `work` could have are those that all could have who ask for as much."""
+        board = self._board
+        options = board.options(work)
+        return (
+            not board.snapshot.reservations
+            and len(options) == len(board.floor.shape(work).fits)
+            and all(option.shelf.lender is None for option in options)
+        )
 
     def _could_take(self, work: Work) -> bool:
         """Say whether others could be asked to stop for `work`."""
