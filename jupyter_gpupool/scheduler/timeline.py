@@ -28,7 +28,7 @@ class Profile:
     profiles are never read. What is free in each step, `_free`, is added up when it is first needed.
     """
 
-    __slots__ = ("_changes", "_fell", "_free", "_noted", "_settled", "_times", "capacity")
+    __slots__ = ("_changes", "_fell", "_free", "_noted", "_past", "_settled", "_times", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -37,6 +37,7 @@ class Profile:
         self._free: list[int] | None = None
         self._noted: list[tuple[Seconds, Seconds, int]] = _NOTHING
         self._settled = False
+        self._past: Seconds = BEGIN
         self._fell: Seconds = BEGIN
 
     def reset(self, noted: list[tuple[Seconds, Seconds, int]]) -> None:
@@ -45,7 +46,7 @@ class Profile:
         self._free = None
         self._noted = noted
         self._settled = False
-        self._fell = BEGIN
+        self._past = self._fell = BEGIN
 
     def book(self, start: Seconds, end: Seconds, amount: int) -> None:
         """Take `amount` over [start, end); a negative amount gives it back."""
@@ -55,14 +56,8 @@ class Profile:
         self._settled = False
 
     def forget(self, time: Seconds) -> None:
-        """Forget what was before `time`: nobody asks for that any more."""
-        if not self._settled:
-            self._settle()
-        step = bisect_right(self._times, time) - 1
-        if step > 0:
-            self._changes[step] = sum(self._changes[: step + 1])
-            del self._times[:step], self._changes[:step]
-            self._free = None
+        """Forget what was before `time`, when something is next booked: nobody asks for that any more."""
+        self._past = time
 
     def at(self, time: Seconds) -> int:
         """Return what is free at `time`."""
@@ -177,12 +172,24 @@ class Profile:
         if self._times is _UNREAD:
             self._build(noted)
             return
+        if self._past > self._times[0]:
+            self._drop_past()
         begin = self._times[0]
         for start, end, amount in noted:
+            if start > begin:
+                self._change(start, -amount)
+            elif end > begin:
+                self._changes[0] -= amount
             if end > begin:
-                self._change(max(start, begin), -amount)
                 self._change(end, amount)
-        self._find_fall()
+        if self._fell > begin:
+            self._find_fall()
+
+    def _drop_past(self) -> None:
+        """Let the step of the moment before which all is forgotten be the first."""
+        step = bisect_right(self._times, self._past) - 1
+        self._changes[: step + 1] = [sum(self._changes[: step + 1])]
+        self._times[: step + 1] = [self._past]
 
     def _change(self, time: Seconds, amount: int) -> None:
         """Let what is free grow by `amount` at `time`; a step that changes nothing is left out."""
