@@ -122,6 +122,7 @@ class Shortlist:
     def _begin(self) -> None:
         """Look at all works anew."""
         self._eased = False
+        self._found = None
         self._no_cards: dict[Request, Seconds] = {}
         self._search = self._candidates()
 
@@ -131,7 +132,7 @@ class Shortlist:
         self._measure()
 
     def _measure(self) -> None:
-        self._found = None
+        self._is_measured = True
         self._due = self._promises.any_due()
         self._takers: dict[int, bool] = {}
         self._modest: list[Work] | None = None
@@ -150,7 +151,10 @@ class Shortlist:
 
     def candidate(self) -> Work | None:
         """Return some work that could start at this moment, if it had its turn; None when none could."""
-        if self._found is None or self._had_its_turn(self._found):
+        if self._found is not None and (self._had_its_turn(self._found) or self._has_no_chance(self._found)):
+            self._found = None
+        self._is_measured = False
+        if self._found is None:
             self._found = next(self._search, None)
             if self._found is None and self._eased:
                 self._begin()
@@ -243,6 +247,10 @@ class Shortlist:
         return found
 
     # -- what is found about one
+
+    def _has_no_chance(self, work: Work) -> bool:
+        """Say whether what could start cannot any more, where there may be less room since."""
+        return self._is_measured and not (self._is_due(work) or self._looks_hopeful(work))
 
     def _looks_hopeful(self, work: Work) -> bool:
         return self._could_start(work) or (self._clearing.anybody and self._could_take(work))

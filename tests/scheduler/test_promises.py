@@ -305,3 +305,18 @@ def test_who_may_borrow_is_kept_after_who_may_not_where_both_start_at_once(pool)
     decided = plan(pool.snapshot([borrows, lasts], running, cards, groups, promises=promises), 100)
     assert decided.moves == ()
     assert {one.work: one.start for one in decided.promises} == {1: 200, 2: 200}
+
+
+@pytest.mark.parametrize("decide", [plan, fill])
+def test_who_is_promised_a_start_now_gets_it_after_another_that_starts_before_it(pool, decide):
+    cards = pool.gpus(2)
+    first, due = pool.job(1), pool.job(2)
+    many = [pool.job(number, 2, limit=200) for number in range(3, 15)]
+    placement = Placement(("node1",), (GpuShare(cards[1].uuid, pool.card),), 1000, "training")
+    snapshot = pool.snapshot(
+        [first, due, *many],
+        gpus=cards,
+        promises=(Promise(2, 50, placement, 0),),
+        settings=Settings(promises=1),
+    )
+    assert started(decide(snapshot, 50)) == [1, 2]
