@@ -138,3 +138,20 @@ def test_a_profile_forgets_the_steps_of_what_was_given_back():
     steps = [*profile.levels(0, 2000)]
     assert len(steps) < 100
     assert {free for first, _, free in steps if first < 1000} == {7}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 17, 19, 43])
+def test_passes_that_follow_each_other_start_all_that_a_plan_starts(seed):
+    """Where groups have quotas alone, and no promise of another must come sooner first: that is left to a plan."""
+    draw, now, standing = random.Random(seed), bench.NOW, Standing()
+    pool = bench.big_snapshot(draw.choice((12, 25, 60)), draw.choice((2, 5)), 3, draw.choice((1, 2, 4)), seed)
+    pool = replace(pool, settings=replace(pool.settings, promises=draw.choice((2, 5, 100))))
+    pool = bench.carried_out(pool, plan(pool, now))
+    for _ in range(15):
+        now += draw.randrange(1, 600)
+        pool = bench.without_ended(pool, now)
+        for _ in range(draw.randrange(min(3, len(pool.leases)))):
+            pool = bench.after_one_end(pool, draw.randrange(len(pool.leases)))
+        found = fill(pool, now, standing)
+        assert found.starts == plan(pool, now).starts
+        pool = bench.carried_out(pool, found, now)
