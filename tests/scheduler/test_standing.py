@@ -142,7 +142,7 @@ def test_a_profile_forgets_the_steps_of_what_was_given_back():
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 17, 19, 43])
 def test_passes_that_follow_each_other_start_all_that_a_plan_starts(seed):
-    """Where groups have quotas alone, and no promise of another must come sooner first: that is left to a plan."""
+    """Where groups have quotas alone, and no other promise must come sooner first: that is left to a plan."""
     draw, now, standing = random.Random(seed), bench.NOW, Standing()
     pool = bench.big_snapshot(draw.choice((12, 25, 60)), draw.choice((2, 5)), 3, draw.choice((1, 2, 4)), seed)
     pool = replace(pool, settings=replace(pool.settings, promises=draw.choice((2, 5, 100))))
