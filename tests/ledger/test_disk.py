@@ -21,7 +21,7 @@ def image(ledger):
             "promises": ledger.promises,
             "cards": ledger.cards,
             "waiting": ledger.waiting(),
-            "held": ledger.held(),
+            "held": {lease.id: lease for lease in ledger.held()},
             "usage": ledger.usage(5000),
         }
     )
