@@ -8,60 +8,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, takewhile
-from operator import le
 
 from jupyter_gpupool.scheduler.bars import may_be_promised
 from jupyter_gpupool.scheduler.board import Board
-from jupyter_gpupool.scheduler.card import NOBODY
 from jupyter_gpupool.scheduler.clearing import Clearing
-from jupyter_gpupool.scheduler.model import Mib, Placement, Promise, Request, Seconds, Work
+from jupyter_gpupool.scheduler.model import Placement, Promise, Request, Seconds, Work
 from jupyter_gpupool.scheduler.precedence import Precedence
 from jupyter_gpupool.scheduler.promises import Promises
 from jupyter_gpupool.scheduler.queued import Queued, first, takes_part
 from jupyter_gpupool.scheduler.quota import CPUS, GPU, UNBOUNDED
+from jupyter_gpupool.scheduler.rooms import Room, Rooms, largest_of
 from jupyter_gpupool.scheduler.stopping import Amounts
 from jupyter_gpupool.scheduler.timeline import FOREVER
 
 FEW = 8
 """So many works are tried at once, rather than looked at first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What is free in one node of a bay: so many whole cards, so large a piece, for so long.
-
-    `lasts` says for how long one card is free, two are, and so on; a piece is for as long as the first. It is
-    there for those whom the reservations `serving` serve.
-    """
-
-    idle: int
-    mib: Mib
-    cpus: int
-    memory: Mib
-    lasts: tuple[Seconds, ...]
-    serving: frozenset[int] = NOBODY
-
-    def within(self, other: Room) -> bool:
-        """Say whether whatever fits here fits in `other`."""
-        return (
-            self.idle <= other.idle
-            and self.mib <= other.mib
-            and self.cpus <= other.cpus
-            and self.memory <= other.memory
-            and all(map(le, self.lasts, other.lasts))
-            and self.serving >= other.serving
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """All that is free: of each node, without what another node has more of; and the largest piece."""
-
-    each: list[Room]
-    mib: Mib
 
 
 class Shortlist:
@@ -177,9 +141,12 @@ class Shortlist:
             if self._waits(work) and self._is_due(work):
                 yield work
         for work in self._fitting():
-            if work.limit >= self._no_cards.get(work.request, FOREVER):
-                continue
-            if self._waits(work) and self._could_start(work) and self._fits(work):
+            if (
+                self._waits(work)
+                and self._could_start(work)
+                and self._may_find_cards(work)
+                and self._fits(work)
+            ):
                 yield work
         yield from self._overtaking()
         yield from self._taking()
@@ -304,6 +271,11 @@ class Shortlist:
             self._no_cards[work.request] = min(work.limit, self._no_cards.get(work.request, FOREVER))
         return False
 
+    def _may_find_cards(self, work: Work) -> bool:
+        """Say whether cards may be free for a job for which a like one found none: its promise keeps some."""
+        shortest = self._no_cards.get(work.request, FOREVER)
+        return work.limit < shortest or self._promises.get(work.id) is not None
+
     def _is_plain(self, work: Work) -> bool:
         """Say whether the cards that `work` could have are those that all could have who ask for as much."""
         board = self._board
@@ -425,7 +397,7 @@ class Shortlist:
                 if site.node in nodes or bay.partition in lent:
                     cards, most = len(site.cards), (FOREVER,) * max(1, len(site.cards))
                     rooms.append(Room(cards, bay.memory, UNBOUNDED, site.memory.capacity, most))
-        return _largest_of(rooms)
+        return largest_of(rooms)
 
     def _rooms_for(self, work: Work) -> Rooms:
         """Return what is free, for a job that goes before promises without those that might give way."""
@@ -464,7 +436,7 @@ class Shortlist:
 
     def _read(self) -> Rooms:
         """Read what is free for jobs in each node."""
-        return _largest_of(self._each())
+        return largest_of(self._each())
 
     def _each(self) -> Iterator[Room]:
         now, partitions = self._board.time, self._board.snapshot.partitions
@@ -484,13 +456,3 @@ class Shortlist:
         while groups[group].parent in groups:
             group = groups[group].parent
         return group
-
-
-def _largest_of(found: Iterable[Room]) -> Rooms:
-    """Leave out rooms that have nothing that another one has not."""
-    rooms: list[Room] = []
-    for room in found:
-        if not any(map(room.within, rooms)):
-            rooms = [other for other in rooms if not other.within(room)]
-            rooms.append(room)
-    return Rooms(rooms, max((room.mib for room in rooms), default=0))

@@ -320,3 +320,14 @@ def test_who_is_promised_a_start_now_gets_it_after_another_that_starts_before_it
         settings=Settings(promises=1),
     )
     assert started(decide(snapshot, 50)) == [1, 2]
+
+
+@pytest.mark.parametrize("decide", [plan, fill])
+def test_a_promised_job_starts_on_what_its_promise_keeps_though_a_like_one_finds_nothing(pool, decide):
+    cards = pool.gpus(2)
+    promised, like = (pool.job(1, limit=100, cpus_milli=40_000), pool.job(2, limit=60, cpus_milli=40_000))
+    many = [pool.job(number, 2, limit=500) for number in range(3, 15)]
+    placement = Placement(("node1",), (GpuShare(cards[0].uuid, pool.card),), 1000, "training")
+    waiting, made = [promised, like, *many], (Promise(1, 50, placement, 0),)
+    snapshot = pool.snapshot(waiting, gpus=cards, promises=made, settings=Settings(promises=1))
+    assert started(decide(snapshot, 10)) == [1]
