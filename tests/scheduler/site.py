@@ -8,14 +8,6 @@ def told(decided):
     return [(stop.lease, stop.cause, stop.taker) for stop in decided.stops]
 
 
-def started(decided):
-    return [start.work for start in decided.starts]
-
-
-def promised(decided):
-    return {promise.work: promise.start for promise in decided.promises}
-
-
 class Site:
     """One node of cards; `run` makes a resumable job that has run for an hour and lasts for days."""
 

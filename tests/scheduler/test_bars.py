@@ -6,18 +6,7 @@ import pytest
 
 from jupyter_gpupool.scheduler.model import Budget, Reason, Reservation, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import plan
-
-
-def started(plan_):
-    return [start.work for start in plan_.starts]
-
-
-def promised(plan_):
-    return {promise.work: promise.start for promise in plan_.promises}
-
-
-def reasons(plan_):
-    return {id_: verdict.reason for id_, verdict in plan_.verdicts.items()}
+from tests.scheduler.told import promised, reasons, started
 
 
 class TestWhoMayBePromised:

@@ -6,7 +6,8 @@ import pytest
 
 from jupyter_gpupool.scheduler.model import Lend, Partition, PriorityClass
 from jupyter_gpupool.scheduler.plan import plan
-from tests.scheduler.site import GRACE, NOW, Site, promised, started, told
+from tests.scheduler.site import GRACE, NOW, Site, told
+from tests.scheduler.told import promised, started
 
 URGENT = {
     "low": PriorityClass("low", -100, 500),

@@ -15,14 +15,7 @@ from jupyter_gpupool.scheduler.model import (
     UserLimits,
 )
 from jupyter_gpupool.scheduler.plan import fill, plan
-
-
-def started(plan_):
-    return [start.work for start in plan_.starts]
-
-
-def moves(plan_):
-    return [(move.work, move.was, move.now, move.cause) for move in plan_.moves]
+from tests.scheduler.told import moves, started
 
 
 def promise(pool, work, card, start):

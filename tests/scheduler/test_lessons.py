@@ -12,13 +12,10 @@ from jupyter_gpupool.scheduler.board import Board
 from jupyter_gpupool.scheduler.model import Budget, Reason, Settings, Usage
 from jupyter_gpupool.scheduler.plan import fill, plan
 from jupyter_gpupool.scheduler.ranking import Ranking
+from tests.scheduler.told import started
 
 NANO = 10**9
 HOUR = 3600
-
-
-def started(decided):
-    return [start.work for start in decided.starts]
 
 
 class TestAmounts:

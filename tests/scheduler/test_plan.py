@@ -6,22 +6,7 @@ import pytest
 
 from jupyter_gpupool.scheduler.model import Gpu, Group, Node, Quota, Reason, Settings, UserLimits
 from jupyter_gpupool.scheduler.plan import fill, plan
-
-
-def started(plan_):
-    return [start.work for start in plan_.starts]
-
-
-def promised(plan_):
-    return {promise.work: promise.start for promise in plan_.promises}
-
-
-def expected(plan_):
-    return {id_: verdict.expected_start for id_, verdict in plan_.verdicts.items()}
-
-
-def reasons(plan_):
-    return {id_: verdict.reason for id_, verdict in plan_.verdicts.items()}
+from tests.scheduler.told import expected, promised, reasons, started
 
 
 @pytest.mark.parametrize(("limit", "starts"), [(50, [3]), (60, [3]), (61, [])])

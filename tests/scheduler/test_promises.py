@@ -15,22 +15,7 @@ from jupyter_gpupool.scheduler.model import (
     UserLimits,
 )
 from jupyter_gpupool.scheduler.plan import fill, plan
-
-
-def started(plan_):
-    return [start.work for start in plan_.starts]
-
-
-def promised(plan_):
-    return {promise.work: promise.start for promise in plan_.promises}
-
-
-def expected(plan_):
-    return {id_: verdict.expected_start for id_, verdict in plan_.verdicts.items()}
-
-
-def reasons(plan_):
-    return {id_: verdict.reason for id_, verdict in plan_.verdicts.items()}
+from tests.scheduler.told import expected, promised, reasons, started
 
 
 def test_promises_are_bounded_and_shared_between_groups(pool):

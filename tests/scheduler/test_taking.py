@@ -13,7 +13,8 @@ from jupyter_gpupool.scheduler.model import (
 )
 from jupyter_gpupool.scheduler.plan import plan
 from tests.scheduler.conftest import CARD
-from tests.scheduler.site import GRACE, NOW, Site, promised, started, told
+from tests.scheduler.site import GRACE, NOW, Site, told
+from tests.scheduler.told import promised, started
 
 
 class TestReclaim:

@@ -12,13 +12,10 @@ from jupyter_gpupool.scheduler.model import Budget, Group, Placement, Quota, Rea
 from jupyter_gpupool.scheduler.plan import plan
 from jupyter_gpupool.scheduler.quota import GPU, ROOT, UNBOUNDED
 from jupyter_gpupool.scheduler.tree import Tally
+from tests.scheduler.told import started
 
 HOUR = 3600
 CARD = 1000
-
-
-def started(decided):
-    return [start.work for start in decided.starts]
 
 
 def available(tree, name, used):
