@@ -32,6 +32,7 @@ from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.identity import Identity
 from jupyter_gpupool.service.main import run
 from jupyter_gpupool.service.scopes import ADMINISTRATOR
+from tests.service.fake_engine import Clock, FakeEngine
 from tests.service.granting import Pool
 
 ENDED = ("completed", "failed", "cancelled", "timed_out")
@@ -159,6 +160,18 @@ def home(tmp_path: Path) -> Home:
     folder = tmp_path / "h"
     folder.mkdir(mode=0o700)
     return Home(folder)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time, which stands still until the test moves it on."""
+    return Clock()
+
+
+@pytest.fixture
+def engine(home: Home) -> FakeEngine:
+    """An engine that does as the test says."""
+    return FakeEngine(home.path / "jobs")
 
 
 @pytest.fixture(scope="session")

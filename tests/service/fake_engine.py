@@ -1,4 +1,4 @@
-"""An engine whose attempts begin, end, fail and are forgotten when a test says so."""
+"""An engine whose attempts begin, end, fail and are forgotten when a test says so; a clock that it sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ from typing import Any
 
 from jupyter_gpupool.engines.base import Ended, EngineError, Started, Survival, WorkSpec
 from jupyter_gpupool.engines.local.files import DirectFiles
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class FakeEngine:

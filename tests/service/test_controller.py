@@ -28,6 +28,7 @@ from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.service import controller as module
 from jupyter_gpupool.service.controller import Controller
 from jupyter_gpupool.service.policy_store import PolicyStore
+from tests.service.fake_engine import Clock
 
 NOTHING = Plan((), (), (), {})
 NIGHT = """
@@ -55,24 +56,12 @@ class Scheduler:
         return self.on_plan(snapshot)
 
 
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     found = Scheduler()
     monkeypatch.setattr(module, "fill", found.fill)
     monkeypatch.setattr(module, "plan", found.plan)
     return found
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -61,11 +61,6 @@ Scenario = Callable[[Service], Awaitable[None]]
 
 
 @pytest.fixture
-def engine(home: Home) -> FakeEngine:
-    return FakeEngine(home.path / "jobs")
-
-
-@pytest.fixture
 def serve(home: Home, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Open a service on the fake engine, let a scenario happen, close it."""
     monkeypatch.setattr(controller, "RETRY_S", 0.01)

@@ -19,17 +19,7 @@ from jupyter_gpupool.service import controller, release, servers
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
 from jupyter_gpupool.service.servers import key_of
-from tests.service.fake_engine import FakeEngine
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.service.fake_engine import Clock, FakeEngine
 
 
 def begin(engine: FakeEngine, session: SessionRecord) -> str:
@@ -53,16 +43,6 @@ class Hub:
 
 
 Scenario = Callable[[Service], Awaitable[None]]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def engine(home: Home) -> FakeEngine:
-    return FakeEngine(home.path / "jobs")
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from jupyter_gpupool.devices.simulated import SimulatedPool
 from jupyter_gpupool.service import controller, housekeeping, runs
 from jupyter_gpupool.service.config import ServiceConfig
 from jupyter_gpupool.service.core import Service, open_service
-from tests.service.fake_engine import FakeEngine
-from tests.service.stops.play import Clock, Scheduler
+from tests.service.fake_engine import Clock, FakeEngine
+from tests.service.stops.play import Scheduler
 
 
 @pytest.fixture
@@ -23,16 +23,6 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     monkeypatch.setattr(controller, "fill", found.fill)
     monkeypatch.setattr(controller, "plan", found.plan)
     return found
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def engine(home: Home) -> FakeEngine:
-    return FakeEngine(home.path / "jobs")
 
 
 Scenario = Callable[[Service], Awaitable[None]]

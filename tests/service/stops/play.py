@@ -23,18 +23,11 @@ from jupyter_gpupool.scheduler.model import (
 )
 from jupyter_gpupool.scheduler.standing import Standing
 from jupyter_gpupool.service.core import Service
-from tests.service.fake_engine import FakeEngine
+from tests.service.fake_engine import Clock, FakeEngine
 
 NOTHING = Plan((), (), (), {})
 GRACE, LEAST = 7, 600
 FOR_2 = "Stopped for job 2 of the group everyone, which takes back what its group is owed."
-
-
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def place(card: int = 0) -> Placement:

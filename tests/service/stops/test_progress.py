@@ -11,8 +11,8 @@ import pytest
 from jupyter_gpupool.client.home import Home
 from jupyter_gpupool.ledger.records import JobState
 from jupyter_gpupool.service.core import Service
-from tests.service.fake_engine import FakeEngine
-from tests.service.stops.play import Clock, Scheduler, add, folder_of, run, stopped, until
+from tests.service.fake_engine import Clock, FakeEngine
+from tests.service.stops.play import Scheduler, add, folder_of, run, stopped, until
 
 
 def test_two_stops_that_bring_it_no_further_hold_it_and_its_owner_is_told(
