@@ -97,6 +97,11 @@ export interface IJob {
   array_index: number | null;
 }
 
+/** Sorts jobs: next in the queue first; what has no place in it, last. */
+export function byPosition(one: IJob, other: IJob): number {
+  return (one.waiting?.position ?? Infinity) - (other.waiting?.position ?? Infinity) || one.id - other.id;
+}
+
 export interface IQueue {
   waiting: IJob[];
   running: IJob[];

@@ -4,15 +4,13 @@
  * It asks for little, starts nothing, and goes by the pool's events: `tellings` is what of an event its user is to
  * be told.
  */
-import { Poll, Throttler } from '@lumino/polling';
-import { ISignal, Signal } from '@lumino/signaling';
-
-import { IJob, ILease, PoolClient, WAITING } from './api';
+import { byPosition, IJob, ILease, PoolClient, WAITING } from './api';
 import { IPoolEvent } from './events';
+import { Watch } from './watch';
 import { expected, IWords, size } from './words';
 
-const INTERVAL = 60 * 1000; // milliseconds, as below; in between, events tell
-const GATHER = 1000;
+const INTERVAL = 60 * 1000; // milliseconds; in between, events tell
+const TOLD_BY = new Set(['job', 'lease', 'lost', 'found']);
 const WAITING_KNOWN = 100;
 
 /** Something that its user is told. */
@@ -22,20 +20,13 @@ export interface ITelling {
 }
 
 /** What the user holds and waits for. */
-export class Glance {
+export class Glance extends Watch {
   constructor(private readonly client: PoolClient) {
-    this.poll = new Poll({
+    super({
       name: 'jupyter-gpupool:glance',
-      factory: () => this.look(),
-      frequency: { interval: INTERVAL, backoff: true, max: 2 * INTERVAL },
+      frequency: { interval: INTERVAL, max: 2 * INTERVAL },
       standby: 'when-hidden'
     });
-    this.soon = new Throttler(() => void this.poll.refresh(), { limit: GATHER, edge: 'trailing' });
-  }
-
-  /** Emitted when what is known has changed. */
-  get stateChanged(): ISignal<this, void> {
-    return this.changed;
   }
 
   /** The user's name, asked for if it is not known yet; null while there is no answer. */
@@ -58,26 +49,17 @@ export class Glance {
     return this._waiting;
   }
 
-  /** Take note of an event. */
-  hear(event: IPoolEvent): void {
-    if (event.kind === 'job' || event.kind === 'lease' || event.kind === 'lost' || event.kind === 'found') {
-      void this.soon.invoke();
-    }
+  protected concerns(kind: string): boolean {
+    return TOLD_BY.has(kind);
   }
 
-  dispose(): void {
-    this.poll.dispose();
-    this.soon.dispose();
-    Signal.clearData(this);
-  }
-
-  private async look(): Promise<void> {
+  protected async look(): Promise<void> {
     try {
       [this._leases, this._waiting] = await Promise.all([
         this.client.leases(false),
         this.client.jobs(WAITING, WAITING_KNOWN, false)
       ]);
-      this._waiting.sort((one, other) => place(one) - place(other));
+      this._waiting.sort(byPosition);
     } catch (error) {
       this._leases = null;
       this._waiting = [];
@@ -87,16 +69,9 @@ export class Glance {
     }
   }
 
-  private readonly changed = new Signal<this, void>(this);
-  private readonly poll: Poll;
-  private readonly soon: Throttler;
   private _user: string | null = null;
   private _leases: ILease[] | null = null;
   private _waiting: IJob[] = [];
-}
-
-function place(job: IJob): number {
-  return job.waiting?.position ?? Infinity;
 }
 
 /** What is held, in a few words, and the place of the next job; nothing where there is nothing to say. */

@@ -13,12 +13,11 @@ import { PoolClient, Send } from './api';
 import { IPoolEvent, listen } from './events';
 import { Format } from './format';
 import { Glance, telling } from './glance';
-import { PoolPanel } from './lab/panel';
+import { PANEL, PoolPanel } from './lab/panel';
 import { StatusItem } from './lab/status';
 import { IWords } from './words';
 
 const DOMAIN = 'jupyter_gpupool';
-const PANEL = 'jupyter-gpupool:sidebar';
 
 /** The pool as other plugins have it: its client, and what one holds and waits for. */
 export interface IPool {
@@ -42,7 +41,7 @@ const pool: JupyterFrontEndPlugin<IPool> = {
 };
 
 const sidebar: JupyterFrontEndPlugin<void> = {
-  id: PANEL,
+  id: 'jupyter-gpupool:sidebar',
   description: "Shows the user's slices, quota and jobs, and the pool's queue, in the left sidebar.",
   autoStart: true,
   requires: [IPool],

@@ -1,11 +1,9 @@
 /**
  * What the panel knows of the pool, and when it asks again.
  */
-import { Poll, Throttler } from '@lumino/polling';
-import { ISignal, Signal } from '@lumino/signaling';
-
 import {
   Action,
+  byPosition,
   ENDED,
   IJob,
   ILease,
@@ -18,7 +16,7 @@ import {
   RUNNING,
   WAITING
 } from './api';
-import { IPoolEvent } from './events';
+import { Watch } from './watch';
 
 export const JOBS_SHOWN = 50; // of each kind
 export const ENDED_SHOWN = 5;
@@ -26,7 +24,6 @@ const INTERVAL = 30 * 1000; // milliseconds, as all below; in between, events te
 const FIRST_AGAIN = 2 * 1000;
 const SLOWEST = 60 * 1000;
 const WHILE_STARTING = 1000;
-const GATHER = 1000; // however many events come, the pool is asked once in so long
 
 /** Events that change nothing of what is shown here. */
 const UNSEEN = new Set(['warning', 'request']);
@@ -49,7 +46,7 @@ export interface ISeen {
  * It asks when an event says that something changed, now and then in any case, slower while there is no answer,
  * and never while nobody looks.
  */
-export class PoolModel {
+export class PoolModel extends Watch {
   /**
    * @param client - the way to the pool
    * @param isWatched - tells whether the panel is in sight
@@ -58,22 +55,11 @@ export class PoolModel {
     private readonly client: PoolClient,
     private readonly isWatched: () => boolean
   ) {
-    this.poll = new Poll({
+    super({
       name: 'jupyter-gpupool:sidebar',
-      factory: () => this.look(),
-      frequency: { interval: INTERVAL, backoff: true, max: SLOWEST },
+      frequency: { interval: INTERVAL, max: SLOWEST },
       standby: () => (isWatched() ? 'when-hidden' : true)
     });
-    this.soon = new Throttler(() => this.refresh(), { limit: GATHER, edge: 'trailing' });
-  }
-
-  /** Emitted when what is known has changed. */
-  get stateChanged(): ISignal<this, void> {
-    return this.changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._isDisposed;
   }
 
   /** What was last seen; null before the first answer. */
@@ -89,18 +75,6 @@ export class PoolModel {
   /** What the pool said of the last thing to do that it refused; null when it did it. */
   get refusal(): PoolError | null {
     return this._refusal;
-  }
-
-  /** Take note of an event: ask soon, if it is about something that is in sight. */
-  hear(event: IPoolEvent): void {
-    if (this.isWatched() && !UNSEEN.has(event.kind)) {
-      void this.soon.invoke();
-    }
-  }
-
-  /** Ask now. */
-  refresh(): void {
-    void this.poll.refresh();
   }
 
   /** Do something to a job, then ask. */
@@ -125,17 +99,11 @@ export class PoolModel {
     this.refresh();
   }
 
-  dispose(): void {
-    if (this._isDisposed) {
-      return;
-    }
-    this.poll.dispose();
-    this.soon.dispose();
-    this._isDisposed = true;
-    Signal.clearData(this);
+  protected concerns(kind: string): boolean {
+    return this.isWatched() && !UNSEEN.has(kind);
   }
 
-  private async look(): Promise<void> {
+  protected async look(): Promise<void> {
     const { client } = this;
     try {
       const whoami = await client.whoami();
@@ -173,10 +141,6 @@ export class PoolModel {
     window.setTimeout(() => this.isDisposed || this.refresh(), after);
   }
 
-  private readonly changed = new Signal<this, void>(this);
-  private readonly poll: Poll;
-  private readonly soon: Throttler;
-  private _isDisposed = false;
   private _seen: ISeen | null = null;
   private _problem: PoolError | null = null;
   private _refusal: PoolError | null = null;
@@ -184,9 +148,4 @@ export class PoolModel {
 
 function asPoolError(error: unknown): PoolError {
   return error instanceof PoolError ? error : new PoolError('no_server', String(error));
-}
-
-/** Next in the queue first; what has no place in it, last. */
-function byPosition(one: IJob, other: IJob): number {
-  return (one.waiting?.position ?? Infinity) - (other.waiting?.position ?? Infinity) || one.id - other.id;
 }

@@ -1,23 +1,11 @@
-import { ILease, PoolClient } from '../src/api';
+import { PoolClient } from '../src/api';
 import { Glance, inFull, inShort, telling } from '../src/glance';
-import { job } from './jobs';
+import { job, lease } from './jobs';
 import { words } from './words';
-
-const lease = {
-  id: 3,
-  state: 'held',
-  group: 'vision',
-  server: '',
-  request: { gpus: 0, gpu_mib: 4096, gpu_types: [], cpus_milli: 1000, memory_mib: 1024 },
-  started_at: null,
-  expires_at: null,
-  waiting: null,
-  placement: null
-} as ILease;
 
 describe('at a glance', () => {
   it('says what is held and the place of the next job', () => {
-    const seen = { leases: [lease], waiting: [job(4), job(9)] };
+    const seen = { leases: [lease()], waiting: [job(4), job(9)] };
     expect(inShort(seen, words)).toBe('4 GiB of a GPU · #4 in the queue');
     expect(inFull(seen, words)).toBe(
       'You hold 4 GiB of a GPU. 2 jobs of yours wait. The next is 4 in the queue. Start not known yet.'
@@ -25,7 +13,7 @@ describe('at a glance', () => {
   });
 
   it('says nothing where there is nothing to say', () => {
-    const ended = { ...lease, state: 'ended' };
+    const ended = lease({ state: 'ended' });
     expect(inShort({ leases: null, waiting: [] }, words)).toBe('');
     expect(inShort({ leases: [ended], waiting: [job(1, { state: 'held', waiting: null })] }, words)).toBe('');
   });
@@ -36,7 +24,7 @@ describe('at a glance', () => {
     let up = true;
     const client = new PoolClient(async path => {
       asked.push(path);
-      const body = { user: 'ada', leases: [lease], jobs: [job(8), job(2)] };
+      const body = { user: 'ada', leases: [lease()], jobs: [job(8), job(2)] };
       const refusal = { error: { code: 'not_running', message: 'Away.', hint: null } };
       return { ok: up, status: up ? 200 : 503, text: async () => JSON.stringify(up ? body : refusal) } as Response;
     });

@@ -1,5 +1,5 @@
-/** Jobs as the service describes them. */
-import { IJob } from '../src/api';
+/** Jobs and leases as the service describes them. */
+import { IJob, ILease } from '../src/api';
 
 export function job(id: number, more: Partial<IJob> = {}): IJob {
   return {
@@ -27,6 +27,21 @@ export function job(id: number, more: Partial<IJob> = {}): IJob {
     array: null,
     array_id: null,
     array_index: null,
+    ...more
+  };
+}
+
+export function lease(more: Partial<ILease> = {}): ILease {
+  return {
+    id: 3,
+    state: 'held',
+    group: 'vision',
+    server: '',
+    request: { gpus: 0, gpu_mib: 4096, gpu_types: [], cpus_milli: 1000, memory_mib: 1024 },
+    started_at: null,
+    expires_at: null,
+    waiting: null,
+    placement: null,
     ...more
   };
 }

@@ -1,15 +1,14 @@
 import { fireEvent, render, screen, within } from '@testing-library/react';
 import * as React from 'react';
 
-import { Action, IGroupQuota, IJob, ILease } from '../src/api';
+import { Action, IGroupQuota, IJob, PoolError } from '../src/api';
 import { Ahead } from '../src/parts/ahead';
 import { Jobs } from '../src/parts/jobs';
 import { Problem } from '../src/parts/notices';
 import { Queue } from '../src/parts/queue';
 import { Quota } from '../src/parts/quota';
 import { Sessions } from '../src/parts/sessions';
-import { PoolError } from '../src/api';
-import { job } from './jobs';
+import { job, lease } from './jobs';
 import { words } from './words';
 
 function group(more: Partial<IGroupQuota> = {}): IGroupQuota {
@@ -21,21 +20,6 @@ function group(more: Partial<IGroupQuota> = {}): IGroupQuota {
     over_since: null,
     lent: [],
     borrowed: [],
-    ...more
-  };
-}
-
-function lease(more: Partial<ILease> = {}): ILease {
-  return {
-    id: 3,
-    state: 'held',
-    group: 'vision',
-    server: '',
-    request: { gpus: 0, gpu_mib: 4096, gpu_types: [], cpus_milli: 1000, memory_mib: 1024 },
-    started_at: null,
-    expires_at: null,
-    waiting: null,
-    placement: null,
     ...more
   };
 }

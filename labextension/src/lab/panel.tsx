@@ -11,13 +11,15 @@ import { PoolModel } from '../model';
 import { Panel } from '../view';
 import { IWords } from '../words';
 
+export const PANEL = 'jupyter-gpupool:sidebar';
+
 /** The sidebar's panel; it asks the pool only while it is in sight. */
 export class PoolPanel extends VDomRenderer<PoolModel> {
   constructor(client: PoolClient, events: Event.IManager, words: IWords) {
     super(new PoolModel(client, () => this.isVisible));
     this.unlisten = listen(events, event => this.model.hear(event));
     this.words = words;
-    this.id = 'jupyter-gpupool:sidebar';
+    this.id = PANEL;
     this.title.icon = poolIcon;
     this.title.caption = words.trans.__('GPU pool');
     this.addClass('jp-gpupool-Panel');
